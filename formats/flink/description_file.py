@@ -47,6 +47,7 @@ from statestore.formats.flink.serializers.flink_types import (
     EitherOf,
     EnumOf,
     FlinkType,
+    KryoOf,
     ListOf,
     Logical,
     MapOf,
@@ -293,6 +294,8 @@ def as_tree(kind: FlinkType) -> Tree:
     """The tree of a type that a serializer snapshot gives."""
     if isinstance(kind, Basic) and kind == Basic(kind.name):
         return kind.name
+    if isinstance(kind, KryoOf):
+        kind = Opaque(kind.serializer, kind.class_name)
     parts: dict[str, Any] = {"type": _NAMES[type(kind)]}
     for each in dataclasses.fields(kind):  # type: ignore[arg-type]
         value = getattr(kind, each.name)

@@ -85,7 +85,7 @@ def _list_form(form: OperatorForm, typed: Typed) -> OperatorForm:
                 f"{typed.where}, column {VALUE}: {text!r} is a form of a connector, which does not fit the state's "
                 f"type {shown(form.value)}; leave the type out",
             )
-        return replace(form, value=or_opaque(form.value), connector=connector)
+        return replace(form, value=_as_bytes(form.value), connector=connector)
     if form.value == _BYTES and text not in (None, BINARY, "bytes"):
         assert text is not None
         try:
@@ -102,6 +102,10 @@ def _may_be_in(kind: FlinkType, connector: ConnectorForm) -> bool:
     return kind == _BYTES if connector.framed else _is_legacy(kind)
 
 
+def _as_bytes(kind: FlinkType) -> FlinkType:
+    return kind if kind == _BYTES else Opaque("", shown(kind))
+
+
 def _is_legacy(kind: FlinkType) -> bool:
     """Whether elements are partitions of Kafka by Kryo, with an offset each."""
     match kind:
@@ -115,12 +119,10 @@ def with_connector(form: OperatorForm, stored: StoredStates, files: SnapshotFile
 
     What cannot be read is left to the reads of the state.
     """
-    legacy = KAFKA_LEGACY if form.name in KAFKA_LEGACY.states else None
     if VALUE in typed.declared or form.key is not None or form.connector is not None:
         return form
-    if form.value != _BYTES and not (legacy is not None and isinstance(form.value, Opaque)):
-        return form
-    if form.value != _BYTES and not all(map(_is_legacy, _stored_types(form.name, stored))):
+    may_be_legacy = form.name in KAFKA_LEGACY.states and all(map(_is_legacy, _stored_types(form.name, stored)))
+    if form.value != _BYTES and not may_be_legacy:
         return form
     try:
         found = form_of_elements(form.name, lambda: _elements(form, stored.elements, files))
@@ -128,7 +130,7 @@ def with_connector(form: OperatorForm, stored: StoredStates, files: SnapshotFile
         return form
     if found is None or found.framed is not (form.value == _BYTES):
         return form
-    return replace(form, connector=found)
+    return replace(form, value=_as_bytes(form.value), connector=found)
 
 
 def coordinator_form(operator: OperatorSnapshot) -> OperatorForm | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -19,11 +20,12 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.element_forms import coordinator_form, operator_forms, with_connector
 from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.kryo_sample import kryo_parts, sampled_elements, sampled_form
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
-from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
+from statestore.formats.flink.snapshot.metadata import FIRST_OF_FLINK_2, OperatorSnapshot, SnapshotMetadata
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles, handles_of
 from statestore.formats.flink.state_at import UNREADABLE
 from statestore.formats.flink.streams.operator_rows import COORDINATOR, OperatorForm
@@ -128,7 +130,8 @@ class OpenedSnapshot:
         if number not in self.found:
             operator = self.operator(number)
             assert operator is not None
-            self.found[number] = stored_states(self.files, operator, self.labels[number])
+            is_old = self.metadata.version < FIRST_OF_FLINK_2
+            self.found[number] = stored_states(self.files, operator, self.labels[number], is_old=is_old)
         return self.found[number]
 
     def error_of(self, number: str) -> StateStoreError | None:
@@ -189,15 +192,40 @@ class OpenedSnapshot:
         for headers in stored.keyed_states():
             assert key is not None
             stored_as = headers[0].name
-            forms = tuple((header, form_of(header, key, typed(stored_as))) for header in headers)
+            asked = typed(stored_as)
+            made = partial(form_of, typed=asked)
+            forms = tuple((header, made(header, key)) for header in headers)
+            if any(kryo_parts(form) for _, form in forms):
+                forms = tuple((each, self._sampled(operator, stored, headers, each, key, made)) for each in headers)
             identity, name = (operator.id, "keyed", stored_as), shown_name(label, stored_as)
             found.append(_readable_state(ShownState(identity, name, label, forms[0][1], key, stored.error, forms)))
         for form_of_list in operator_forms(stored, typed=typed):
             name, shown_as = shown_name(label, form_of_list.name), typed(form_of_list.name)
             identity = (operator.id, "operator", form_of_list.name)
             form = with_connector(form_of_list, stored, self.files, shown_as)
+            if kryo_parts(form):
+                form = sampled_elements(self.files, stored.elements, form)
             found.append(ShownState(identity, name, label, form, error=stored.error))
         return found
+
+    def _sampled(
+        self,
+        operator: OperatorSnapshot,
+        stored: StoredStates,
+        headers: Sequence[KeyedStateHeader],
+        header: KeyedStateHeader,
+        key: FlinkType,
+        made: Callable[[KeyedStateHeader, FlinkType], KeyedForm],
+    ) -> KeyedForm:
+        """The form of a state, of which a sample tells the types of values of Kryo."""
+        holders: list[StoredKeyed | StoredTimers] = []
+        for each in stored.keyed:
+            own = [state for state in each.header.states if state.name == header.name]
+            if own and headers[header_of(headers, own[0])] is header:
+                holders.append(each)
+        if header.kind == "timers":
+            holders += stored.timers
+        return sampled_form(self.files, operator, holders, header, key, made)
 
     def _declared(self, shown_as: str, stored_as: str) -> Mapping[str, str]:
         """The types that the user gave for a state; one without a column, "", is that of its values, too."""

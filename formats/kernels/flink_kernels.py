@@ -30,6 +30,7 @@ from statestore.formats.kernels.flink_steps import (
     JOINER,
     JUMP,
     KEPT,
+    KRYO,
     LENGTH,
     MARK,
     MASK,
@@ -49,6 +50,7 @@ from statestore.formats.kernels.flink_steps import (
     UNMASKED,
     WRONG,
 )
+from statestore.formats.kernels.kryo_kernels import walk_object
 
 Matrix = npt.NDArray[np.int64]
 
@@ -121,12 +123,23 @@ def walk(
     saved: Ints,
     registers: Ints,
     reached: Ints,
+    kryo: Matrix,
+    kryo_forms: Matrix,
+    kryo_numbers: Ints,
+    kryo_names: Bytes,
+    kryo_name_ends: Ints,
+    kryo_name_forms: Ints,
+    kryo_stack: Matrix,
+    kryo_known: Ints,
+    no_tape: Matrix,
+    kryo_reached: Ints,
 ) -> int:
     """Run a program over records ``first`` to before ``most`` and fill in their places.
 
     Framed records lie at ``start[i]`` to ``stop[i]``; others follow one another from ``start[0]`` to at most
     ``stop[0]``. Returns why it ended: DONE, or FULL, SHORT, WRONG or OPAQUE of the first record that is not done.
-    ``reached`` becomes the number of that record and its position, ``used`` how many places each row has.
+    ``reached`` becomes the number of that record and its position, ``used`` how many places each row has. ``kryo`` has
+    for each number of forms whether they are those of Kryo 2, and where they begin and end in the arrays behind it.
     """
     room = out.shape[1]
     status = DONE
@@ -380,6 +393,20 @@ def walk(
                         break
                 if status != DONE:
                     break
+            elif step == KRYO:
+                status = walk_object(
+                    data, at, end, False, kryo[a, 0] == 1, kryo_forms[kryo[a, 1] : kryo[a, 2]],
+                    kryo_numbers[kryo[a, 3] : kryo[a, 4]], kryo_names[kryo[a, 5] : kryo[a, 6]],
+                    kryo_name_ends[kryo[a, 7] : kryo[a, 8]], kryo_name_forms[kryo[a, 9] : kryo[a, 10]],
+                    no_tape, 0, kryo_stack, kryo_known, kryo_known, kryo_reached,
+                )  # fmt: skip
+                if status != DONE:
+                    break
+                if row >= 0:
+                    out[row, used[row]] = at
+                    out[row + 1, used[row]] = kryo_reached[0] - at
+                    used[row] += 1
+                at = kryo_reached[0]
             elif step == REST:
                 if row >= 0:
                     out[row, used[row]] = at

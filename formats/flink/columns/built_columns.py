@@ -10,10 +10,15 @@ import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.binary_rows import binary_column
-from statestore.formats.flink.columns.faults import Beyond
+from statestore.formats.flink.columns.faults import Beyond, Opacity
 from statestore.formats.flink.columns.java_texts import number_texts
+from statestore.formats.flink.columns.kryo_columns import column_of, json_of
+from statestore.formats.flink.columns.kryo_survey import note_type
+from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
+from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
 from statestore.formats.flink.columns.program_writer import Place
+from statestore.formats.flink.columns.spreading import spread
 from statestore.formats.flink.columns.text_columns import text_column
 from statestore.formats.flink.layouts.shapes import (
     Again,
@@ -22,6 +27,7 @@ from statestore.formats.flink.layouts.shapes import (
     Cast,
     Fixed,
     Framed,
+    KryoValue,
     Masked,
     Nulls,
     Optional,
@@ -33,6 +39,8 @@ from statestore.formats.flink.layouts.shapes import (
     Struct,
     Text,
 )
+from statestore.formats.flink.serializers.declared import JSON
+from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
 
@@ -74,6 +82,8 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         return struct_array(parts, column, count)
     if isinstance(shape, Nulls):
         return pa.nulls(count)
+    if isinstance(shape, KryoValue):
+        return _objects(places, shape, row)
     if isinstance(shape, (Routines, Framed)):
         return _part(places, place, 0, count)
     if isinstance(shape, Cast):
@@ -88,13 +98,6 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
     return _branches(places, place, count)
 
 
-def spread(values: pa.Array, present: Bools) -> pa.Array:
-    """The values where ``present``, in order, and nulls elsewhere."""
-    if present.all():
-        return values
-    return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
-
-
 def struct_array(parts: list[pa.Array], column: pa.StructType, count: int, mask: Bools | None = None) -> pa.Array:
     """A column of structs, null where ``mask``."""
     if not parts:
@@ -102,6 +105,30 @@ def struct_array(parts: list[pa.Array], column: pa.StructType, count: int, mask:
         return pa.Array.from_buffers(column, count, [validity])
     missing = None if mask is None or not mask.any() else pa.array(mask)
     return pa.StructArray.from_arrays(parts, fields=list(column), mask=missing)
+
+
+def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
+    """Objects of Kryo, whose ends are known."""
+    kind = shape.kind
+    if is_thrown(kind):
+        return _thrown(places, kind, places.rows[row], places.rows[row + 1])
+    try:
+        tape = tape_of(forms_of(kind), places.data, places.rows[row], places.rows[row + 1])
+    except Opacity:
+        raise Beyond("an object of Kryo within itself", "a column", "type binary for the values") from None
+    if kind.place >= 0:
+        note_type(kind, tape)
+        return pa.nulls(len(tape.roots), shape.column)
+    return json_of(tape) if kind.column in (None, JSON) else column_of(tape, shape.column)
+
+
+def _thrown(places: Places, kind: KryoOf, start: Ints, size: Ints) -> pa.Array:
+    """What was thrown, as text."""
+    data = places.data.data
+    found = [thrown(data, at, at + length) for at, length in zip(start.tolist(), size.tolist(), strict=True)]
+    if any(each is None for each in found):
+        raise Beyond("an object that was not thrown", "text")
+    return pa.array([None if each is None else each[0] for each in found], pa.string())
 
 
 def _part(places: Places, place: Place, number: int, count: int) -> pa.Array:

@@ -17,10 +17,13 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
-from statestore.formats.flink.columns.built_columns import Places, build, spread
+from statestore.formats.flink.columns.built_columns import Places, build
 from statestore.formats.flink.columns.faults import Beyond, Opacity, Short, Wrong
+from statestore.formats.flink.columns.kryo_tapes import NO_TAPE, Scratch, joined_forms
+from statestore.formats.flink.columns.kryo_thrown import is_thrown
 from statestore.formats.flink.columns.program_interpreter import ProgramInterpreter
 from statestore.formats.flink.columns.program_writer import Program, program_of
+from statestore.formats.flink.columns.spreading import spread
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints
@@ -204,20 +207,27 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
     limit = 4 * max(stored, _MOST_PLACES)
     data = data.view()
     data.flags.writeable = False  # the loop is compiled once, for data that cannot be written
-    reached = np.zeros(2, np.int64)
+    reached, scratch = np.zeros(2, np.int64), Scratch(0)
     while True:
         out = np.empty((len(program.heads), room), np.int64)
         used, saved = np.zeros(len(program.heads), np.int64), np.zeros(len(program.heads), np.int64)
         registers = np.zeros(program.registers + 1, np.int64)
         status = walk(
             program.steps, program.jumps, program.names, program.name_ends, data, start, stop, framed, first, most,
-            out, used, saved, registers, reached,
+            out, used, saved, registers, reached, *joined_forms(program.kryo), scratch.stack, scratch.known,
+            NO_TAPE, scratch.reached,
         )  # fmt: skip
         until, at = reached.tolist()
         if status != FULL or until > first or room > limit:
             break
         room *= 2
-    return _Walked([row[: used[head]] for row, head in zip(out, program.heads, strict=True)], until, at, status)
+    rows = [row[: used[head]] for row, head in zip(out, program.heads, strict=True)]
+    if status == OPAQUE and any(map(is_thrown, program.kryo)):
+        begin = start if framed else np.array([at])
+        rest = _walk_interpreted(program, data, begin, stop, framed, until, most)
+        joined = [np.concatenate(both) for both in zip(rows, rest.rows, strict=True)]
+        return _Walked(joined, rest.until, rest.at, rest.status)
+    return _Walked(rows, until, at, status)
 
 
 def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first: int, most: int) -> _Walked:
@@ -304,7 +314,7 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
         return UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
             f"{origin}: found {fault.value}, expected a value that fits {fault.column}, in bytes {where}; give the "
-            f"{remedy}",
+            f"{fault.remedy or remedy}",
         )
     assert isinstance(fault, Wrong)
     return CorruptError(

@@ -31,11 +31,11 @@ class Opacity(Exception):
 
 
 class Beyond(Exception):
-    """A value that does not fit the column; ``value`` is its text."""
+    """A value that does not fit the column; ``value`` is its text, ``remedy`` a type to give, where that is known."""
 
-    def __init__(self, value: str, column: str) -> None:
-        super().__init__(value, column)
-        self.value, self.column = value, column
+    def __init__(self, value: str, column: str, remedy: str = "") -> None:
+        super().__init__(value, column, remedy)
+        self.value, self.column, self.remedy = value, column, remedy
 
 
 def refuse(wrong: Bools, found: str, expected: str) -> None:

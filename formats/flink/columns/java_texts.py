@@ -30,8 +30,7 @@ def number_texts(data: Bytes, start: Ints, field: Ints, scaled: bool) -> pa.Arra
     if not scaled:
         return pa.array(digits, pa.string(), mask=missing)
     scale = gather(data, np.where(missing, 0, start + size), ">i4").tolist()
-    texts = [_scaled(text, each) for text, each in zip(digits, scale, strict=True)]
-    return pa.array(texts, pa.string(), mask=missing)
+    return pa.array(scaled_texts(digits, scale), pa.string(), mask=missing)
 
 
 def _digits(data: Bytes, start: Ints, field: Ints, size: Ints) -> list[str]:
@@ -52,6 +51,16 @@ def _digits(data: Bytes, start: Ints, field: Ints, size: Ints) -> list[str]:
         whole = int.from_bytes(data[at : at + length].tobytes(), "big", signed=True)
         texts[number] = f"{Decimal(whole):f}"  # str() of an int refuses long ones
     return texts
+
+
+def whole_texts(data: Bytes, start: Ints, size: Ints) -> list[str]:
+    """The texts of whole numbers of so many bytes, at least one."""
+    return _digits(data, start, size + _FIELD, size)
+
+
+def scaled_texts(digits: list[str], scales: list[int]) -> list[str]:
+    """The texts of decimals."""
+    return [_scaled(text, scale) for text, scale in zip(digits, scales, strict=True)]
 
 
 def _scaled(text: str, scale: int) -> str:

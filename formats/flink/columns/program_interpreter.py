@@ -10,7 +10,11 @@ from itertools import pairwise
 from struct import Struct
 
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
+from statestore.formats.flink.columns.kryo_survey import note_opaque
+from statestore.formats.flink.columns.kryo_tapes import Scratch, end_of, forms_of
+from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.program_writer import Program
+from statestore.formats.flink.layouts.type_layouts import whose
 from statestore.formats.kernels import flink_steps as steps
 
 _INT32 = Struct(">i")
@@ -23,7 +27,8 @@ class ProgramInterpreter:
     def __init__(self, program: Program, data: memoryview) -> None:
         self._steps: list[list[int]] = program.steps.tolist()
         self._jumps: list[int] = program.jumps.tolist()
-        self._whose = program.whose
+        self._whose, self._kinds = program.whose, program.kryo
+        self._scratch: Scratch | None = None
         names, ends = program.names.tobytes(), program.name_ends.tolist()
         self._names = [names[begin:end] for begin, end in pairwise(ends)]
         self._registers = [0] * program.registers
@@ -212,6 +217,12 @@ class ProgramInterpreter:
                 registers[register] -= b + 1
                 frame = register + 1 + registers[register]
                 pc, *registers[a : a + b] = registers[frame : frame + b + 1]
+            elif step == steps.KRYO:
+                behind = self._kryo(a, at, end)
+                if row >= 0:
+                    out[row].append(at)
+                    out[row + 1].append(behind - at)
+                at = behind
             elif step == steps.REST:
                 if row >= 0:
                     out[row].append(at)
@@ -219,6 +230,19 @@ class ProgramInterpreter:
                 at = end
             else:
                 raise Opacity(self._whose[a])
+
+    def _kryo(self, number: int, at: int, end: int) -> int:
+        kind = self._kinds[number]
+        if self._scratch is None:
+            self._scratch = Scratch(0)
+        try:
+            return end_of(forms_of(kind), self._data, at, end, self._scratch)
+        except Opacity:
+            found = thrown(self._data, at, end) if is_thrown(kind) else None
+            if found is not None:
+                return found[1]
+            note_opaque(kind)
+            raise Opacity(f"an object of {whose(kind)} of a class whose form is not public") from None
 
     def _int32(self, at: int, end: int) -> tuple[int, int]:
         if end - at < _INT32.size:

@@ -18,6 +18,7 @@ from statestore.formats.flink.layouts.shapes import (
     Constant,
     Fixed,
     Framed,
+    KryoValue,
     LengthBefore,
     Masked,
     Nulls,
@@ -34,7 +35,7 @@ from statestore.formats.flink.layouts.shapes import (
     least_bytes,
 )
 from statestore.formats.flink.layouts.type_layouts import layout
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import (
     AGAIN,
@@ -56,6 +57,7 @@ from statestore.formats.kernels.flink_steps import (
     JOINED,
     JUMP,
     KEPT,
+    KRYO,
     LENGTH,
     MARK,
     MASK,
@@ -116,11 +118,13 @@ class Program:
     places: tuple[Place | None, ...]
     shapes: tuple[Shape, ...]
     whose: tuple[str, ...]
+    kryo: tuple[KryoOf, ...]
+    """The types of objects of Kryo, by number."""
     is_straight: bool
     """Whether each step is taken once by each record: numpy can take it for all records at once."""
 
 
-_ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
+_ROWS = {KRYO: 2, MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
 _TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
 _STRAIGHT = (FIXED, CONSTANT, REST, MARK, KEPT, END)
 _MOST_STEPS = 1 << 16
@@ -172,6 +176,7 @@ class _Writer:
         self._extendable = False  # the last step is FIXED, and no step jumps behind it
         self._ended_by = ""  # whose bytes take the rest of the frame
         self._bodies: _Bodies = ()
+        self._kryo: list[KryoOf] = []
         self._calls: list[tuple[int, _Bodies, str]] = []  # steps that call a record's routine
         self.length_of = -1
 
@@ -209,6 +214,7 @@ class _Writer:
             places,
             shapes,
             tuple(self._whose),
+            tuple(self._kryo),
             all(step[0] in _STRAIGHT for step in self._steps),
         )
 
@@ -260,6 +266,11 @@ class _Writer:
             return self._again(shape, want)
         if isinstance(shape, Span):
             return self._span(shape, want)
+        if isinstance(shape, KryoValue):
+            row = self._row(KRYO, want)
+            self.step(KRYO, row, len(self._kryo))
+            self._kryo.append(shape.kind)
+            return Place(shape, row)
         if isinstance(shape, (Cast, Nulls)):
             return Place(shape, parts=(self.write(shape.value, want),))
         if isinstance(shape, Constant):

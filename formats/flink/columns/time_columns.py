@@ -75,7 +75,11 @@ def date_days(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
     missing: Bools = year == _NULL_YEAR
     month = np.where(missing, 1, gather(data, at + 4, "i1")).astype(np.int64)
     day = np.where(missing, 1, gather(data, at + 5, "i1")).astype(np.int64)
-    year = np.where(missing, 1970, year)
+    return days_of_dates(np.where(missing, 1970, year), month, day), missing
+
+
+def days_of_dates(year: Ints, month: Ints, day: Ints) -> Ints:
+    """Days since 1970. Raises Wrong for dates that no calendar has."""
     refuse((month < 1) | (month > 12) | (abs(year) > 999_999_999), "a date of no month", "1 to 12")
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     longest = np.where((month == 2) & ~leap, 28, _MONTH_DAYS[month - 1])
@@ -85,7 +89,8 @@ def date_days(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
     era = shifted // 400
     year_of_era = shifted - era * 400
     day_of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468, missing
+    found: Ints = era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+    return found
 
 
 def clock_nanos(data: Bytes, at: Ints) -> tuple[Ints, Bools]:

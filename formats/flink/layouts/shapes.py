@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from statestore.formats.flink.serializers.flink_types import Logical
+from statestore.formats.flink.serializers.flink_types import KryoOf, Logical
 from statestore.formats.values.declared_types import COLUMN_METADATA
 from statestore.formats.values.unique_names import unique_names
 
@@ -178,6 +178,13 @@ class Rest(Shape):
 
 
 @dataclass(frozen=True)
+class KryoValue(Shape):
+    """An object of Kryo, with its class. ``kind`` says how it is read and shown."""
+
+    kind: KryoOf
+
+
+@dataclass(frozen=True)
 class Routines(Shape):
     """A value in which a `Again` stands for one of ``bodies``, by name: records that contain themselves."""
 
@@ -230,7 +237,7 @@ def least_bytes(shape: Shape | None) -> int:
         return least_bytes(shape.value)
     if isinstance(shape, Branches):
         return 4 if shape.tag == "index" else 1
-    return 0 if shape is None or isinstance(shape, (Rest, Unknown)) else 1
+    return 0 if shape is None or isinstance(shape, (Rest, Unknown)) else 1  # also an object of Kryo
 
 
 def field_of(name: str, shape: Shape) -> pa.Field:

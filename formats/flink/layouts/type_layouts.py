@@ -17,6 +17,7 @@ from statestore.formats.flink.layouts.shapes import (
     Constant,
     Fixed,
     Framed,
+    KryoValue,
     LengthBefore,
     Masked,
     Optional,
@@ -34,6 +35,7 @@ from statestore.formats.flink.layouts.shapes import (
     with_column,
 )
 from statestore.formats.flink.layouts.table_layouts import logical_type, table_layout
+from statestore.formats.flink.serializers.declared import JSON
 from statestore.formats.flink.serializers.flink_types import (
     MOST_DEPTH,
     ArrayOf,
@@ -43,6 +45,7 @@ from statestore.formats.flink.serializers.flink_types import (
     EnumOf,
     FlinkType,
     Joined,
+    KryoOf,
     LengthOf,
     ListOf,
     Logical,
@@ -199,6 +202,8 @@ def _other(kind: FlinkType) -> Shape:
         return Sized(logical_type(kind), 1, "row", kind)
     if isinstance(kind, AvroOf):
         return avro_layout(kind.schema, kind.class_name)
+    if isinstance(kind, KryoOf):
+        return KryoValue(pa.string() if kind.column in (None, JSON) else kind.column, kind)
     if isinstance(kind, Opaque):
         rest = Rest(pa.binary(), whose(kind))
         return rest if kind.declared is None else _shown(rest, kind.declared)

@@ -19,6 +19,7 @@ from statestore.formats.flink.serializers.flink_types import (
     EnumOf,
     FlinkType,
     Joined,
+    KryoOf,
     ListOf,
     Logical,
     MapOf,
@@ -47,7 +48,9 @@ from statestore.formats.values.types import parse_type, type_name
 
 UTF = pa.large_string()
 """The type that the word ``utf`` is parsed to. No other word gives it."""
-_WORDS = {"utf": UTF}
+JSON = pa.large_binary()
+"""The type that the word ``json`` is parsed to: values of Kryo as texts of JSON."""
+_WORDS = {"utf": UTF, "json": JSON}
 
 _TIME, _LOCAL_TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 _WINDOW = pa.struct([("start", _TIME), ("end", _TIME)])
@@ -96,6 +99,10 @@ _NEVER_WRITTEN = frozenset(
     }
 )
 _WRITTEN = {kind: Basic(name) for name, kind in _BASICS.items() if name not in _NEVER_WRITTEN}
+_KRYO_LEAVES = (
+    pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
+    pa.date32(), _TIME,
+)  # fmt: skip
 _LOGICALS: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -177,6 +184,8 @@ def _unfit(kind: FlinkType, declared: pa.DataType) -> _Unfit:
 
 
 def _fitted(kind: FlinkType, declared: pa.DataType) -> FlinkType:
+    if isinstance(kind, KryoOf):
+        return _of_kryo(kind, declared)
     if isinstance(kind, Opaque):
         return _written(kind, declared)
     if isinstance(kind, Basic):
@@ -320,6 +329,23 @@ def _logical(kind: Logical, declared: pa.DataType) -> Logical:
     if expected is None or not declared.equals(expected):
         raise _unfit(kind, declared)
     return kind
+
+
+def _of_kryo(kind: KryoOf, declared: pa.DataType) -> FlinkType:
+    """Values of Kryo in a type. Times have the precision of their classes, which is microseconds or nanoseconds."""
+    if declared == JSON:
+        return replace(kind, column=JSON)
+    if not _is_of_kryo(declared):
+        raise _Unfit(f"found {_named(declared)}, expected json, or a type that values of Kryo may have")
+    return replace(kind, column=declared)
+
+
+def _is_of_kryo(declared: pa.DataType) -> bool:
+    if pa.types.is_list(declared):
+        return _is_of_kryo(declared.value_type)
+    if pa.types.is_map(declared):
+        return _is_of_kryo(declared.key_type) and _is_of_kryo(declared.item_type)
+    return declared in _KRYO_LEAVES
 
 
 def _written(kind: Opaque, declared: pa.DataType) -> FlinkType:

@@ -7,8 +7,9 @@ Flink 1.20 and 2.3, package ``org.apache.flink.api.common.typeutils.base`` where
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -299,6 +300,21 @@ class Opaque(FlinkType):
 
 
 @dataclass(frozen=True)
+class KryoOf(Opaque):
+    """A value of ``KryoSerializer``, which tells its own class: it is read where the form of that class is public.
+
+    ``registrations`` are the classes that are registered, and whether a job gave a serializer for each. ``is_old``:
+    Kryo 2, that of Flink 1.x. ``column`` is the type in which all values are shown; None: as texts of JSON. ``place``
+    tells the parts of a type apart whose columns are looked for.
+    """
+
+    registrations: tuple[tuple[str, bool], ...] = ()
+    is_old: bool = True
+    column: pa.DataType | None = None
+    place: int = -1
+
+
+@dataclass(frozen=True)
 class Shown(FlinkType):
     """The bytes of ``value``, in a column of another type that a user chose: text for a time whose values may not fit
     a timestamp (as Java's ``toString`` writes it), a decimal for a number that is text otherwise.
@@ -403,16 +419,22 @@ def fixed_width(kind: FlinkType) -> int:
 def opaque_part(kind: FlinkType) -> Opaque | None:
     """The first part of a type that cannot be decoded, for which its whole value is opaque; None: there is none.
 
-    A subclass of a POJO that cannot be decoded does not count: other values of the POJO can be. Nor does what a Try has
-    thrown, if nothing follows the Try.
+    A subclass of a POJO that cannot be decoded does not count: other values of the POJO can be. Nor do the last field
+    and what a Try has thrown, if nothing follows them.
     """
     if isinstance(kind, (TryOf, OptionOf, Nullable, TtlOf)):  # the frame of the value ends what a Try has thrown
         return opaque_part(kind.value)
+    inner = children(kind) if isinstance(kind, (TupleOf, RowOf, PojoOf)) else ()
+    if len(inner) > 1:  # the frame also ends the last field
+        found = next((part for child in inner[:-1] if (part := opaque_inside(child)) is not None), None)
+        return found or (None if isinstance(inner[-1], Opaque) else opaque_part(inner[-1]))
     return opaque_inside(kind)
 
 
 def opaque_inside(kind: FlinkType) -> Opaque | None:
     """The first part of a type that cannot be decoded where other bytes may follow; None: there is none."""
+    if isinstance(kind, KryoOf):
+        return None
     if isinstance(kind, Opaque):
         return kind
     return next((found for child in children(kind) if (found := opaque_inside(child)) is not None), None)
@@ -439,3 +461,15 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     if isinstance(kind, UnionOf):
         return tuple(each for _, _, each in kind.cases)
     return ()
+
+
+def replaced(found: Any, change: Callable[[FlinkType], FlinkType]) -> Any:
+    """A type, or a dataclass that holds types, with each of its types changed, those inside of others first."""
+    if isinstance(found, tuple):
+        return tuple(replaced(each, change) for each in found)
+    if not is_dataclass(found) or isinstance(found, type):
+        return found
+    parts = {each.name: getattr(found, each.name) for each in fields(found)}
+    new = {name: replaced(value, change) for name, value in parts.items()}
+    changed: Any = found if new == parts else replace(found, **new)
+    return change(changed) if isinstance(changed, FlinkType) else changed

@@ -17,6 +17,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Basic,
     EnumOf,
     FlinkType,
+    KryoOf,
     ListOf,
     Logical,
     MapOf,
@@ -157,13 +158,30 @@ def _read_scala_enum(source: SnapshotInput, name: str, version: int) -> FlinkTyp
 
 
 def _read_kryo(source: SnapshotInput, name: str, version: int) -> FlinkType:
-    """``KryoSerializerSnapshot``: the class; what is registered with Kryo is stepped over."""
+    """``KryoSerializerSnapshot``: the class, and what is registered with Kryo.
+
+    A job's serializer for all subclasses of a class or an interface of the JDK makes it unknown how these are written.
+    """
     if version not in (1, 2):
         raise source.unsupported(name, version, "1 or 2")
     class_name = source.class_name("the class of a Kryo serializer")
-    for what in ("registrations of Kryo", "default serializers of Kryo", "default serializer classes of Kryo"):
-        optional_map(source, what)
-    return Opaque(_serializer_of(name), class_name)
+    found = optional_map(source, "registrations of Kryo")
+    registrations = tuple((each.name, _has_serializer(source.data, each)) for each in found)
+    given = [*optional_map(source, "default serializers of Kryo")]
+    given += optional_map(source, "default serializer classes of Kryo")
+    if any(each.name.startswith(("java.", "[")) for each in given):
+        return Opaque(_serializer_of(name), class_name)
+    return KryoOf(_serializer_of(name), class_name, registrations=registrations)
+
+
+def _has_serializer(data: DataInput, registration: Entry) -> bool:
+    """Whether a job gave a serializer for a class: utf class | int32 0 where it did not."""
+    if registration.value is None:
+        return True  # written by a job that did not have the class
+    start, stop = registration.value
+    inner = DataInput(data.data, data.path, start, stop)
+    inner.utf("a class that is registered with Kryo")
+    return inner.i32("how a class is registered with Kryo") != 0
 
 
 def _read_generic(source: SnapshotInput, name: str, version: int) -> FlinkType:

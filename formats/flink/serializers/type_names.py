@@ -12,6 +12,7 @@ from statestore.formats.flink.serializers.flink_types import (
     EnumOf,
     FlinkType,
     Joined,
+    KryoOf,
     LengthOf,
     ListOf,
     Logical,
@@ -87,6 +88,8 @@ def _with_class(kind: FlinkType) -> str:
         others = [name for name, _ in (*kind.registered, *kind.unregistered)]
         subclasses = f" with subclasses {', '.join(others)}" if others else ""
         return f"POJO {kind.class_name}({fields}){subclasses}"
+    if isinstance(kind, KryoOf):
+        return f"Kryo {kind.class_name}"
     if isinstance(kind, Opaque):
         if kind.serializer == KRYO:
             return f"Kryo {kind.class_name} (not decoded)"

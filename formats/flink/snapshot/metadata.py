@@ -26,6 +26,7 @@ METADATA = "_metadata"
 MAGIC = 0x4960672D
 VERSIONS = range(2, 7)
 """Versions that are read: Flink 1.4 to 1.10 write 2, 1.11 to 1.19 write 3, 1.20 writes 4, 2.0 to 2.3 write 5 and 6."""
+FIRST_OF_FLINK_2 = 5
 
 _MASTER_STATE_MAGIC = 0xC96B1696 - (1 << 32)
 _SAVEPOINT = "org.apache.flink.runtime.checkpoint.SavepointType"

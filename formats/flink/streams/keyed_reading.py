@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.flink.columns.decoding import Records
-from statestore.formats.flink.serializers.flink_types import FlinkType, TimerOf
+from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, TimerOf, replaced
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
 from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
@@ -194,11 +194,22 @@ def _database_rows(reading: KeyedReading, batch: pa.RecordBatch) -> pa.RecordBat
 def read_timers(reading: KeyedReading, stored: StoredTimers) -> Iterator[pa.RecordBatch]:
     """Yield the timers in raw keyed state. Raises as `read_savepoint`."""
     assert isinstance(reading.form.stored, TimerOf)
+    known: dict[str, FlinkType] = {}
+
+    def note(kind: FlinkType) -> FlinkType:
+        if isinstance(kind, KryoOf):
+            known[kind.class_name] = kind
+        return kind
+
+    def change(kind: FlinkType) -> FlinkType:  # each block has the types again
+        return known.get(kind.class_name, kind) if isinstance(kind, KryoOf) else kind
+
+    replaced(reading.form.stored, note)
     with reading.files.open_at(stored.handle.stream) as part:
         for group, (start, end) in _bounds(reading, part, stored.handle):
             if end <= start:
                 continue
-            for timers in group_timers(part, start, end, reading.form.name, reading.columns, reading.origin):
+            for timers in group_timers(part, start, end, reading.form.name, reading.columns, reading.origin, change):
                 if timers.rows:
                     yield timer_rows(reading.form, timers.columns, group, timers.rows, reading.columns)
 

@@ -10,7 +10,7 @@ Source: ``InternalTimersSnapshotReaderWriters`` and ``InternalTimerServiceSerial
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_records
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, replaced
 from statestore.formats.flink.serializers.snapshots import read_snapshot
 from statestore.formats.flink.snapshot.data_input import DataInput
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle
@@ -33,6 +33,7 @@ EVENT, PROCESSING = "_timer_state/event_", "_timer_state/processing_"
 """Prefixes of the names that timers have in the other backends."""
 _MAGIC = bytes.fromhex("F1CD859F")
 _VERSION = 2
+Change = Callable[[FlinkType], FlinkType]
 _RAW = (KEY, NAMESPACE, TIMESTAMP_MS)
 
 
@@ -77,26 +78,28 @@ def block_bounds(handle: KeyGroupHandle, size: int, path: str) -> dict[int, tupl
     }
 
 
-def timer_services(part: Part, handle: KeyGroupHandle, origin: str) -> list[TimerService]:
-    """The services in the first block: every block has those of its subtask.
+def timer_services(part: Part, handle: KeyGroupHandle, origin: str, change: Change) -> list[TimerService]:
+    """The services in the first block: every block has those of its subtask. ``change`` is made to their types.
 
     Raises UnsupportedError FLINK_UNSUPPORTED for raw state that is no timers, CorruptError FLINK_METADATA, FLINK_FILE
     and FLINK_ROW.
     """
     for start, end in block_bounds(handle, part.size, part.path).values():
         if end > start:
-            return [service for service, _ in _walk(_block(part, start, end), part.path, None, (), origin)]
+            return [service for service, _ in _walk(_block(part, start, end), part.path, None, (), origin, change)]
     return []
 
 
 def group_timers(
-    part: Part, start: int, end: int, state: str, columns: Collection[str], origin: str
+    part: Part, start: int, end: int, state: str, columns: Collection[str], origin: str, change: Change
 ) -> Iterator[TimersOfGroup]:
     """Yield the timers of a state, by the name that it has in other backends, in a key group's block.
 
+    ``change`` is made to the types of the services.
+
     Errors as `timer_services`.
     """
-    for _, found in _walk(_block(part, start, end), part.path, state, columns, origin):
+    for _, found in _walk(_block(part, start, end), part.path, state, columns, origin, change):
         if found is not None:
             yield found
 
@@ -112,7 +115,7 @@ def _block(part: Part, start: int, end: int) -> bytes:
 
 
 def _walk(
-    block: bytes, path: str, state: str | None, columns: Collection[str], origin: str
+    block: bytes, path: str, state: str | None, columns: Collection[str], origin: str, change: Change
 ) -> Iterator[tuple[TimerService, TimersOfGroup | None]]:
     """Yield each service with the timers of the state, if they are its own."""
 
@@ -132,6 +135,7 @@ def _walk(
     data: Bytes = np.frombuffer(block, np.uint8)
     for _ in range(source.count(source.i32("timer services"), 2, "timer services")):
         service = TimerService(source.utf("the name of a timer service"), read_snapshot(source), read_snapshot(source))
+        service = replaced(service, change)
         found: TimersOfGroup | None = None
         for prefix in (EVENT, PROCESSING):
             count = source.count(source.i32("timers"), 8, "timers")

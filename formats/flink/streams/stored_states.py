@@ -22,7 +22,7 @@ from statestore.formats.flink.serializers.backend_header import (
     read_backend_header,
     read_operator_header,
 )
-from statestore.formats.flink.serializers.flink_types import VOID, FlinkType, PojoOf, TimerOf
+from statestore.formats.flink.serializers.flink_types import VOID, FlinkType, KryoOf, PojoOf, TimerOf, replaced
 from statestore.formats.flink.serializers.type_names import shown as shown_type
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
@@ -115,8 +115,10 @@ class StoredStates:
         return [_distinct(each) for each in found.values()]
 
 
-def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str) -> StoredStates:
+def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, *, is_old: bool = True) -> StoredStates:
     """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
+
+    ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x.
 
     State that cannot be read is left out, and ``error`` is why: other operators may be whole. Raises InvalidInputError
     NO_ACCESS.
@@ -125,15 +127,27 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str) 
     headers: dict[bytes, BackendHeader] = {}  # most subtasks have the same one
     errors: list[StateStoreError] = []
 
+    def change(kind: FlinkType) -> FlinkType:
+        return replace(kind, is_old=is_old) if isinstance(kind, KryoOf) else kind
+
+    def changed(found: Any) -> Any:
+        if found is None or is_old:
+            return found
+        header = replaced(found.header, change)
+        if not isinstance(found, StoredKeyed):
+            return replace(found, header=header)
+        materialized = tuple(changed(each) for each in found.materialized)
+        return replace(found, header=header, materialized=materialized, logged=replaced(found.logged, change))
+
     def read(subtask: Subtask) -> tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]:
         keyed = timers = elements = None
         try:
             keyed = _keyed(files, subtask.managed_keyed, headers, where)
-            timers = _timers(files, subtask.raw_keyed, where)
+            timers = _timers(files, subtask.raw_keyed, where, change)
             elements = _elements(files, subtask, where)
         except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
-        return keyed, timers, elements
+        return changed(keyed), timers, changed(elements)
 
     found = _at_once(read, [each for each in operator.subtasks if not each.finished], files.folder.is_local)
     keyed_parts = tuple(keyed for keyed, _, _ in found if keyed is not None)
@@ -241,7 +255,9 @@ def _start_of(files: SnapshotFiles, handle: KeyGroupHandle) -> bytes:
         return part.read_at(0, min(end, MAX_SMALL_BYTES))
 
 
-def _timers(files: SnapshotFiles, handle: KeyedHandle | None, where: str) -> StoredTimers | None:
+def _timers(
+    files: SnapshotFiles, handle: KeyedHandle | None, where: str, change: Callable[[FlinkType], FlinkType]
+) -> StoredTimers | None:
     if handle is None:
         return None
     if not isinstance(handle, KeyGroupHandle):
@@ -249,7 +265,7 @@ def _timers(files: SnapshotFiles, handle: KeyedHandle | None, where: str) -> Sto
             ErrorCode.FLINK_UNSUPPORTED, f"{where}: found raw keyed state of a form other than key groups in a stream"
         )
     with files.open_at(handle.stream) as part:
-        services = timer_services(part, handle, where)
+        services = timer_services(part, handle, where, change)
     return StoredTimers(handle, tuple(services)) if services else None
 
 

@@ -56,7 +56,6 @@ COMPILED = [
 KRYO = "KryoSerializer"
 AS_BYTES: dict[str, dict[str, str]] = {
     "rocksdb": {"opaque/m-kryo": KRYO, "opaque/m-kryo-map": KRYO},
-    "rocksdb-1.20": {"kv-string/profile": KRYO},
     "rescaled-small-1.20": {"accounts/order": KRYO},
     "operator-1.20": {"buffers/orders": KRYO, "rules/priçes": KRYO},
     "custom-rocksdb": {

@@ -23,6 +23,7 @@ from statestore.formats.flink.serializers.flink_types import (
     EitherOf,
     EnumOf,
     FlinkType,
+    KryoOf,
     ListOf,
     Logical,
     MapOf,
@@ -120,6 +121,8 @@ def _text(value: Any) -> str:
 
 def cell(kind: FlinkType, value: pa.Scalar) -> Any:
     """A cell as the jobs wrote it."""
+    if isinstance(kind, KryoOf):
+        return value.as_py()
     if isinstance(kind, Opaque):
         return "opaque"
     if not value.is_valid:

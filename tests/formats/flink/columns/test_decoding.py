@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -53,7 +54,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
 )
-from statestore.formats.kernels import compiled_use
+from statestore.formats.kernels import compiled_use, flink_steps
 
 STRING, LONG, INT, VOID = Basic("string"), Basic("long"), Basic("int"), Basic("void")
 
@@ -456,3 +457,9 @@ def test_small_batches_count_together_for_the_compiled_loop(monkeypatch: pytest.
     monkeypatch.setattr(compiled_use, "is_loaded", lambda: True)
     batch = decoding._WORTH_BYTES * 2 // 5
     assert [decoding._is_compiled(batch) for _ in range(4)] == [False, False, True, True]
+
+
+def test_each_step_has_a_number_of_its_own() -> None:
+    lines = Path(flink_steps.__file__).read_text("utf-8").partition("TAG_EITHER")[0].splitlines()
+    numbers = [line.partition(" = ")[2].partition(" ")[0] for line in lines if " = " in line]
+    assert len(numbers) == len(set(numbers)) > 25

@@ -19,6 +19,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Basic,
     EnumOf,
     FlinkType,
+    KryoOf,
     ListOf,
     Logical,
     MapOf,
@@ -154,12 +155,12 @@ def test_compressed_runs_say_so() -> None:
     assert {each.run for each in keyed_headers() if read(each).compressed} == {"wide-hashmap", "wide-rocksdb"}
 
 
-def test_kryo_is_opaque_and_names_the_class() -> None:
+def test_kryo_names_the_class_and_what_is_registered() -> None:
     (found,) = (each for each in keyed_headers() if each.run == "opaque-hashmap")
     states = {each.name: each.value for each in read(found).states}
-    assert states["m-kryo"] == Opaque(
-        "org.apache.flink.api.java.typeutils.runtime.kryo.KryoSerializer", "StateGen$Opaque"
-    )
+    registered = (("StateGen$Opaque", False), ("org.apache.avro.generic.GenericData$Array", True))
+    serializer = "org.apache.flink.api.java.typeutils.runtime.kryo.KryoSerializer"
+    assert states["m-kryo"] == KryoOf(serializer, "StateGen$Opaque", registrations=registered)
 
 
 def test_roles_may_come_in_any_order() -> None:

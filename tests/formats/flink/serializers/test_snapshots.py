@@ -99,7 +99,7 @@ EXPECTED = {
     "eventid": "tuple(id int, timestamp long)",
     "nfastate": f"tuple(partial_matches list({MATCH}), completed_matches list({MATCH}))",
     "avro": "Avro org.apache.avro.generic.GenericRecord",
-    "kryo": f"Kryo SerializerSnapshots$Thing {NOT}",
+    "kryo": "Kryo SerializerSnapshots$Thing",
     "genericarray": "array(string)",
     "row": "row(string, long)",
     "set": "set(string)",
@@ -303,7 +303,7 @@ def test_what_a_try_has_thrown_does_not_keep_values_from_being_read() -> None:
     for around in (TtlOf(found), OptionOf(found), Nullable(found)):
         assert opaque_part(around) is None
     for kind in (ListOf(found), TraversableOf(found), TupleOf((found, Basic("int"))), MapOf(Basic("int"), found)):
-        assert opaque_part(kind) == Opaque(f"{RUNTIME}kryo.KryoSerializer", "java.lang.Throwable")
+        assert opaque_part(kind) is None  # each value tells its end
 
 
 def test_nesting_ends_at_64_levels() -> None:

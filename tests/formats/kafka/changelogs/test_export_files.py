@@ -6,6 +6,7 @@ import gzip
 import json
 import tarfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_console_consumer_with_all_its_fields(tmp_path: Path, exports: Path, suf
     elif suffix.endswith(".zst"):
         content = pa.Codec("zstd").compress(content, asbytes=True)
     placed(tmp_path, content, suffix)
-    newest = {record["key"]: record for record in PRINTED}
+    newest: dict[Any, Any] = {record["key"]: record for record in PRINTED}
     assert [
         (row["key"], row["value"], round(row["timestamp"].timestamp() * 1000), row["partition_id"])
         for row in quiet(tmp_path)
@@ -128,7 +129,11 @@ def test_fields_are_named_in_their_order(tmp_path: Path, exports: Path) -> None:
     assert {row["key"]: row["value"] for row in found} == LIVE
     assert {(row["timestamp"], row["changelog_offset"], row["partition_id"]) for row in found} == {(None,) * 3}
     table = statestore.inspect(tmp_path, **options).table(TOPIC)
-    for question in (lambda: table.history(key="k1").read_all(), lambda: table.scan(as_of=FIRST).read_all()):
+    questions: list[Callable[[], Any]] = [
+        lambda: table.history(key="k1").read_all(),
+        lambda: table.scan(as_of=FIRST).read_all(),
+    ]
+    for question in questions:
         with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT.*without a timestamp"):
             question()
     with pytest.raises(statestore.InvalidInputError, match=r"KAFKA_RECORDS.*versioned"):

@@ -1,0 +1,56 @@
+"""Notes of what values of Kryo are like, which reads of some rows take: their types, and parts that cannot be read.
+
+Reads have threads of their own, so the place in a part's type says who takes notes of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from statestore.formats.flink.columns.kryo_columns import common, type_of
+from statestore.formats.flink.columns.kryo_tapes import Tape
+from statestore.formats.flink.serializers.flink_types import KryoOf
+
+
+@dataclass
+class Notes:
+    """The types of the values by the place of their part of a type, and the places of which values are opaque."""
+
+    types: dict[int, pa.DataType] = field(default_factory=dict)
+    opaque: set[int] = field(default_factory=set)
+
+
+_numbers = itertools.count()
+_taken: dict[int, Notes] = {}
+
+
+@contextmanager
+def taking_notes(count: int) -> Iterator[tuple[list[int], Notes]]:
+    """So many places that no other part has, and the notes that reads take of them meanwhile."""
+    places = [next(_numbers) for _ in range(count)]
+    notes = Notes()
+    _taken.update(dict.fromkeys(places, notes))
+    try:
+        yield places, notes
+    finally:
+        for place in places:
+            del _taken[place]
+
+
+def note_type(kind: KryoOf, tape: Tape) -> None:
+    """Note the type of values."""
+    notes = _taken.get(kind.place)
+    if notes is not None:
+        notes.types[kind.place] = common(notes.types.get(kind.place, pa.null()), type_of(tape))
+
+
+def note_opaque(kind: KryoOf) -> None:
+    """Note that a value is of a class whose form is not public."""
+    notes = _taken.get(kind.place)
+    if notes is not None:
+        notes.opaque.add(kind.place)

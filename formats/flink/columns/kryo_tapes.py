@@ -1,0 +1,164 @@
+"""Objects of Kryo as tapes: what each value contains, found by the walk of ``kryo_walk``, compiled or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
+from statestore.formats.flink.layouts.kryo_classes import KryoForms, kryo_forms
+from statestore.formats.flink.serializers.flink_types import KryoOf
+from statestore.formats.kernels import compiled_use, kryo_walk
+from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT
+from statestore.formats.kernels.kryo_forms import BEHIND, MORE, MOST_NAMES, MOST_NESTED, PARENT, TAG, VALUE
+
+_LEAST_ROOM = 1 << 12
+
+
+@dataclass(frozen=True)
+class Tape:
+    """The entries of some values in ``data``; ``roots`` has the entry of each value.
+
+    ``parent`` is the entry of the container, -1 for a value itself, ``behind`` the entry behind all that one contains.
+    """
+
+    data: Bytes
+    tag: Ints
+    value: Ints
+    more: Ints
+    parent: Ints
+    behind: Ints
+    roots: Ints
+
+    def children(self, containers: Ints) -> tuple[Ints, Ints]:
+        """The entries that these containers hold, in order, and how many each has."""
+        place = np.full(len(self.tag) + 1, -1, np.int64)
+        place[containers] = np.arange(len(containers))
+        whose = place[self.parent]  # a root's parent is the last one, which is none
+        found = np.flatnonzero(whose >= 0)
+        return found, np.bincount(whose[found], minlength=len(containers)).astype(np.int64)
+
+
+class Joined(NamedTuple):
+    """The arrays of the forms of several types, one behind the other; ``rows`` says where those of each are."""
+
+    rows: npt.NDArray[np.int64]
+    forms: npt.NDArray[np.int64]
+    registered: Ints
+    names: Bytes
+    name_ends: Ints
+    name_forms: Ints
+
+
+class Scratch:
+    """The arrays that a walk over values of at most ``longest`` bytes needs."""
+
+    def __init__(self, longest: int) -> None:
+        self.stack = np.zeros((MOST_NESTED + 8, 4), np.int64)
+        self.refs = np.zeros(longest + 8, np.int64)
+        self.known = np.zeros(MOST_NAMES + 2, np.int64)
+        self.reached = np.zeros(3, np.int64)
+
+
+def end_of(forms: KryoForms, data: memoryview, at: int, end: int, scratch: Scratch) -> int:
+    """The position behind the object at a position. Raises Short, Wrong, Opacity."""
+    status = kryo_walk.walk_object(
+        data, at, end, False, forms.is_old, forms.forms, forms.registered, forms.names, forms.name_ends,
+        forms.name_forms, NO_TAPE, 0, scratch.stack, scratch.refs, scratch.known, scratch.reached,
+    )  # fmt: skip
+    if status != DONE:
+        raise fault_of(status, end - at)
+    return int(scratch.reached[0])
+
+
+def fault_of(status: int, left: int) -> Wrong | Opacity:
+    """The fault that a status of a walk stands for."""
+    if status == SHORT:
+        return Short(left + 1, left)
+    if status == OPAQUE:
+        return Opacity("an object of Kryo of a class whose form is not public")
+    return Wrong("bytes that no object of Kryo has", "an object of Kryo")
+
+
+def forms_of(kind: KryoOf) -> KryoForms:
+    """The forms that a type knows."""
+    return kryo_forms(kind.is_old, kind.registrations)
+
+
+NO_TAPE = np.zeros((5, 0), np.int64)
+
+
+@lru_cache(256)
+def joined_forms(kinds: tuple[KryoOf, ...]) -> Joined:
+    """The forms of several types."""
+    every = [forms_of(kind) for kind in kinds]
+    parts: list[list[npt.NDArray[Any]]] = [
+        [each.forms, each.registered, each.names, each.name_ends, each.name_forms] for each in every
+    ]
+    rows = np.zeros((len(kinds), 11), np.int64)
+    begins = [0] * 5
+    for row, each, arrays in zip(rows, every, parts, strict=True):
+        row[0] = each.is_old
+        for number, array in enumerate(arrays):
+            row[1 + 2 * number : 3 + 2 * number] = begins[number], begins[number] + len(array)
+            begins[number] += len(array)
+    if not kinds:
+        parts = [
+            [np.zeros((0, 4), np.int64), *(np.zeros(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64))]
+        ]
+    return Joined(rows, *(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def tape_of(forms: KryoForms, data: Bytes, start: Ints, size: Ints) -> Tape:
+    """The tape of the objects in these cells. Raises Short, Wrong, Opacity."""
+    data = data.view()
+    data.flags.writeable = False
+    room = max(_LEAST_ROOM, 2 * len(start), int(size.sum()) // 6)  # most objects have more bytes
+    tape = np.empty((5, room), np.int64)
+    firsts = np.zeros(len(start) + 1, np.int64)
+    start, size = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(size, np.int64)
+    scratch = Scratch(int(size.max(initial=0)))
+    cell = 0
+    while cell < len(start):
+        status, cell = _walk(forms, data, start, size, cell, tape, firsts, scratch)
+        if status == FULL:
+            tape = np.concatenate([tape, np.empty_like(tape)], axis=1)
+        elif status != DONE:
+            raise fault_of(status, int(size[cell]))
+    used = int(firsts[-1])
+    return Tape(data, tape[TAG, :used], tape[VALUE, :used], tape[MORE, :used], tape[PARENT, :used], tape[BEHIND, :used],
+                firsts[:-1])  # fmt: skip
+
+
+def _walk(
+    forms: KryoForms,
+    data: Bytes,
+    start: Ints,
+    size: Ints,
+    cell: int,
+    tape: npt.NDArray[np.int64],
+    firsts: Ints,
+    scratch: Scratch,
+) -> tuple[int, int]:
+    """Walk over the cells from ``cell`` on; returns the status, and the first cell that is not done."""
+    given = (forms.forms, forms.registered, forms.names, forms.name_ends, forms.name_forms)
+    kept = (scratch.stack, scratch.refs, scratch.known, scratch.reached)
+    if compiled_use.is_loaded():
+        from statestore.formats.kernels.kryo_kernels import walk_cells
+
+        status = walk_cells(data, start, size, cell, forms.is_old, *given, tape, firsts, *kept)
+        return status, int(scratch.reached[2])
+    plain = data.data
+    while cell < len(start):
+        first, at = int(firsts[cell]), int(start[cell])
+        status = kryo_walk.walk_object(plain, at, at + int(size[cell]), True, forms.is_old, *given, tape, first, *kept)
+        if status != DONE:
+            return status, cell
+        cell += 1
+        firsts[cell] = scratch.reached[1]
+    return DONE, cell

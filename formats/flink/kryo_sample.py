@@ -1,0 +1,144 @@
+"""The columns of values of Kryo, which tell their classes one by one: the types that a sample of them has.
+
+Small states are looked at as a whole. In larger ones a value of another type may come behind the sample; it is refused
+where it is read, and a type that a user gives holds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from statestore.formats.errors import StateStoreError
+from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
+from statestore.formats.flink.columns.kryo_columns import shown_type
+from statestore.formats.flink.columns.kryo_survey import taking_notes
+from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
+from statestore.formats.flink.serializers.declared import JSON
+from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque, replaced
+from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.state_at import KeyedAt
+from statestore.formats.flink.streams.operator_rows import OperatorForm, operator_rows
+from statestore.formats.flink.streams.state_form import STORED_BYTES, KeyedForm, is_opaque, or_opaque
+from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
+
+ROWS = 1 << 13
+"""Rows of a sample."""
+
+F = TypeVar("F", KeyedForm, OperatorForm)
+
+
+def kryo_parts(found: object) -> list[KryoOf]:
+    """The parts of Kryo without a column in a type, or in a header or form."""
+    parts: list[KryoOf] = []
+
+    def note(kind: FlinkType) -> FlinkType:
+        if isinstance(kind, KryoOf) and kind.column is None:
+            parts.append(kind)
+        return kind
+
+    replaced(found, note)
+    return parts
+
+
+def sampled_form(
+    files: SnapshotFiles,
+    operator: OperatorSnapshot,
+    stored: Sequence[StoredKeyed | StoredTimers],
+    header: KeyedStateHeader,
+    key: FlinkType,
+    made: Callable[[KeyedStateHeader, FlinkType], KeyedForm],
+) -> KeyedForm:
+    """The form of a keyed state that ``made`` makes of its header and key, with columns for values of Kryo.
+
+    ``stored`` are the subtasks that wrote it in this form.
+    """
+
+    def batches(form: KeyedForm) -> Iterator[pa.RecordBatch]:
+        at = KeyedAt(
+            None, 0, files, operator, form, form.schema, None, operator.max_parallelism,  # type: ignore[arg-type]
+            tuple((each, form) for each in stored), "a sample", {},
+        )  # fmt: skip
+        names = [name for name in form.schema.names if name != STORED_BYTES]
+        for part in at.parts([]):
+            yield from at.rows(part, names, [])
+
+    found: KeyedForm = _sampled((header, key), lambda parts: made(*parts), batches)
+    return found
+
+
+def sampled_elements(files: SnapshotFiles, stored: Sequence[StoredElements], form: OperatorForm) -> OperatorForm:
+    """The form of an operator state with columns for values of Kryo."""
+
+    def batches(form: OperatorForm) -> Iterator[pa.RecordBatch]:
+        for each in stored:
+            with files.open_at(each.handle.stream) as stream:
+                yield from operator_rows(
+                    form, stream, each.handle, each.subtask, each.header.compressed, form.schema.names, "a sample"
+                )
+
+    found: OperatorForm = _sampled((form,), lambda parts: _divided(parts[0]), batches)
+    return found
+
+
+def _divided(form: OperatorForm) -> OperatorForm:
+    """The form, whose entries nothing tells apart where they cannot be decoded."""
+    if form.key is None:
+        return replace(form, value=or_opaque(form.value))
+    opaque = next((each for each in (form.key, form.value) if is_opaque(each, inside=True)), None)
+    return form if opaque is None else OperatorForm(form.name, form.mode, or_opaque(opaque, inside=True))
+
+
+def _sampled(types: Any, make: Callable[[Any], F], batches: Callable[[F], Iterator[pa.RecordBatch]]) -> F:
+    """The form of types in which each part of Kryo has a column, or is opaque."""
+    while parts := kryo_parts(types):
+        with taking_notes(len(parts)) as (places, notes):
+            form = make(_changed(types, _placed, places))
+            if not kryo_parts(form):
+                return make(types)
+            _look(batches(form))
+        if not notes.opaque:
+            found = [notes.types.get(place, pa.null()) for place in places]
+            return make(_changed(types, _with, found))
+        types = _changed(types, _without, [place in notes.opaque for place in places])  # look again, at the others
+    return make(types)
+
+
+def _changed(types: Any, change: Callable[[KryoOf, Any], FlinkType], values: Iterable[Any]) -> Any:
+    """Types in which each part of Kryo without a column is changed by its own value, in their order."""
+    left = iter(values)
+
+    def changed(kind: FlinkType) -> FlinkType:
+        return change(kind, next(left)) if isinstance(kind, KryoOf) and kind.column is None else kind
+
+    return replaced(types, changed)
+
+
+def _placed(kind: KryoOf, place: int) -> FlinkType:
+    return replace(kind, place=place)
+
+
+def _without(kind: KryoOf, is_opaque: bool) -> FlinkType:
+    return Opaque(kind.serializer, kind.class_name) if is_opaque else kind
+
+
+def _with(kind: KryoOf, found: pa.DataType) -> FlinkType:
+    return replace(kind, column=JSON if found == NO_TYPE else shown_type(found))
+
+
+def _look(batches: Iterator[pa.RecordBatch]) -> None:
+    """Read rows until there are enough, or one that cannot be read: the read of the state says why."""
+    rows = 0
+    with closing(batches):  # type: ignore[type-var]
+        try:
+            for batch in batches:
+                rows += batch.num_rows
+                if rows >= ROWS:
+                    return
+        except StateStoreError:
+            return

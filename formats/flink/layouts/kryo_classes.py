@@ -1,0 +1,213 @@
+"""The classes whose form in Kryo is public, by version of Kryo and as Flink registers them, for the walk over objects.
+
+Source: the default serializers of Kryo 2.24 (Flink 1.x) and 5.6 (Flink 2.x), and ``FlinkChillPackageRegistrar`` of
+Flink, which gives the numbers 73 to 84 to some classes; those that a job registers follow from 85 on. With Flink's
+Scala API classes of Scala have the numbers before, and their forms are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.kernels import kryo_forms as forms
+from statestore.formats.kernels.arrays import Bytes, Ints
+
+CONSTANTS: tuple[tuple[str, ...], ...] = (
+    ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"),
+    (
+        "JANUARY", "FEBRUARY", "MARCH", "APRIL", "MAY", "JUNE", "JULY", "AUGUST", "SEPTEMBER", "OCTOBER", "NOVEMBER",
+        "DECEMBER",
+    ),
+    ("NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS"),
+)  # fmt: skip
+"""The constants of the JDK's enums, which Kryo writes as numbers. Those of other enums are code of a job."""
+
+FIRST_OF_FLINK, FIRST_OF_JOB = 73, 85
+
+_Form = tuple[int, int, int, int]
+"""Kind, whether back references go to it, the kind's number, whether elements of a list are never null."""
+
+
+@dataclass(frozen=True)
+class KryoForms:
+    """The forms that a serializer of Flink knows, as arrays for ``kryo_walk.walk_object``.
+
+    ``is_old``: Kryo 2. ``registered`` has the form of each number, ``name_forms`` that of each name, in order.
+    """
+
+    is_old: bool
+    forms: npt.NDArray[np.int64]
+    registered: Ints
+    names: Bytes
+    name_ends: Ints
+    name_forms: Ints
+
+
+def _plain(kind: int, number: int = 0) -> _Form:
+    return kind, 0, number, 0
+
+
+def _tracked(kind: int, number: int = 0) -> _Form:
+    return kind, 1, number, 0
+
+
+_PRIMITIVES: Mapping[str, int] = {
+    "int": forms.INT,
+    "float": forms.FLOAT,
+    "boolean": forms.BOOL,
+    "byte": forms.BYTE,
+    "char": forms.CHAR,
+    "short": forms.SHORT_FORM,
+    "long": forms.LONG,
+    "double": forms.DOUBLE,
+}
+_FIRST_NUMBERS = ("int", "java.lang.String", "float", "boolean", "byte", "char", "short", "long", "double")
+_LISTS = (
+    "ArrayList", "LinkedList", "Vector", "Stack", "ArrayDeque", "HashSet", "LinkedHashSet",
+    "concurrent.CopyOnWriteArrayList", "concurrent.ConcurrentLinkedQueue", "concurrent.ConcurrentLinkedDeque",
+    "concurrent.LinkedBlockingQueue", "concurrent.LinkedBlockingDeque",
+)  # fmt: skip
+_VIEWS = (
+    "Collections$UnmodifiableCollection", "Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList",
+    "Collections$UnmodifiableSet", "Collections$UnmodifiableSequencedSet",
+    "Collections$UnmodifiableSequencedCollection",
+    "Collections$SynchronizedCollection", "Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList",
+    "Collections$SynchronizedSet", "HashMap$KeySet", "HashMap$Values", "HashMap$EntrySet", "ArrayList$SubList",
+    "LinkedHashMap$LinkedKeySet", "LinkedHashMap$LinkedValues", "TreeMap$KeySet", "AbstractList$SubList",
+    "AbstractList$RandomAccessSubList", "Collections$CopiesList", "Collections$SetFromMap",
+)  # fmt: skip
+"""Collections that Kryo writes and does not read again, in Flink: their bytes are those of all others."""
+_MAPS = ("HashMap", "LinkedHashMap", "Hashtable", "WeakHashMap", "IdentityHashMap", "concurrent.ConcurrentHashMap")
+_MAP_VIEWS = ("Collections$UnmodifiableMap", "Collections$SynchronizedMap")
+_IMMUTABLE_LISTS = ("ListN", "List12", "SubList", "SetN", "Set12")
+_COMPARATORS = ("Collections$ReverseComparator", "Collections$ReverseComparator2")
+
+
+def _by_name(is_old: bool) -> dict[str, _Form]:
+    """The forms of the classes of the JDK, as Kryo writes them unless they are registered otherwise."""
+    constant = _tracked if is_old else _plain  # Kryo 5 has no back references to enums
+    found: dict[str, _Form] = {
+        "java.lang.String": _tracked(forms.TEXT),
+        "java.lang.StringBuilder": _tracked(forms.TEXT),
+        "java.lang.StringBuffer": _tracked(forms.TEXT),
+        "java.util.Currency": _tracked(forms.TEXT),
+        "java.math.BigInteger": _tracked(forms.BIG_INTEGER),
+        "java.math.BigDecimal": _tracked(forms.BIG_DECIMAL),
+        "java.util.Date": _tracked(forms.MILLIS, forms.MILLIS),
+        "java.util.TreeSet": _tracked(forms.LIST, 1),
+        "java.util.TreeMap": _tracked(forms.MAP, 1),
+        "java.util.Collections$EmptyList": _tracked(forms.EMPTY_LIST),
+        "java.util.Collections$EmptySet": _tracked(forms.EMPTY_LIST),
+        "java.util.Collections$EmptyMap": _tracked(forms.EMPTY_MAP),
+        "java.util.Collections$SingletonList": _tracked(forms.SINGLE),
+        "java.util.Collections$SingletonSet": _tracked(forms.SINGLE),
+        "java.util.Collections$SingletonMap": _tracked(forms.SINGLE_ENTRY),
+        "java.util.Optional": _tracked(forms.OPTIONAL),
+        "java.time.LocalDate": _tracked(forms.LOCAL_DATE),
+        "java.time.LocalTime": _tracked(forms.LOCAL_TIME),
+        "java.time.LocalDateTime": _tracked(forms.LOCAL_DATE_TIME),
+        "java.time.Instant": _tracked(forms.INSTANT),
+        "java.time.Duration": _tracked(forms.DURATION),
+        "java.time.DayOfWeek": constant(forms.CONSTANT, 0),
+        "java.time.Month": constant(forms.CONSTANT, 1),
+        "java.util.concurrent.TimeUnit": constant(forms.CONSTANT, 2),
+        "[B": _tracked(forms.BYTES),
+        "[Ljava.lang.Object;": _tracked(forms.OBJECTS, -1),
+    }
+    for name in (*_LISTS, *_VIEWS):
+        found[f"java.util.{name}"] = _tracked(forms.LIST)
+    for name in (*_MAPS, *_MAP_VIEWS):
+        found[f"java.util.{name}"] = _tracked(forms.MAP)
+    for name in _IMMUTABLE_LISTS:
+        found[f"java.util.ImmutableCollections${name}"] = (forms.LIST, 1, 0, 1)
+    for name in ("MapN", "Map1"):
+        found[f"java.util.ImmutableCollections${name}"] = _tracked(forms.MAP)
+    for name in _COMPARATORS[:1]:
+        found[f"java.util.{name}"] = _tracked(forms.NOTHING)
+    if is_old:
+        found["java.util.concurrent.ConcurrentSkipListMap"] = _tracked(forms.MAP)
+    else:
+        found["java.util.concurrent.ConcurrentSkipListMap"] = _tracked(forms.MAP, 1)
+        found["java.net.URL"] = _tracked(forms.TEXT)
+    return found
+
+
+def _of_flink(is_old: bool) -> list[tuple[str, _Form]]:
+    """The classes that Flink registers from 73 on."""
+    chill = is_old
+    return [
+        ("java.util.Arrays$ArrayList", _tracked(forms.AS_LIST) if chill else _tracked(forms.LIST)),
+        ("java.util.BitSet", _tracked(forms.BITS)),
+        ("java.util.PriorityQueue", _tracked(forms.LIST, 1)),
+        ("java.util.regex.Pattern", _tracked(forms.TEXT if chill else forms.FLAGGED_TEXT)),
+        ("java.sql.Date", _tracked(forms.MILLIS, forms.SQL_DATE)),
+        ("java.sql.Time", _tracked(forms.MILLIS, forms.SQL_TIME)),
+        ("java.sql.Timestamp", _tracked(forms.MILLIS_NANOS, 0 if chill else 1)),
+        ("java.net.URI", _tracked(forms.TEXT)),
+        ("java.net.InetSocketAddress", _plain(forms.OPAQUE_FORM)),
+        ("java.util.UUID", _tracked(forms.TWO_LONGS)),
+        ("java.util.Locale", _plain(forms.OPAQUE_FORM)),
+        ("java.text.SimpleDateFormat", _plain(forms.OPAQUE_FORM)),
+    ]
+
+
+@lru_cache(64)
+def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...]) -> KryoForms:
+    """The forms for a serializer with these registrations: class names, and whether the job gave a serializer.
+
+    A class that Kryo or Flink has registered keeps its number, unless the job gave a serializer. Whether a class of
+    Scala has one depends on the classes of the job, so that numbers behind such a class are not known.
+    """
+    rows: list[_Form] = [_plain(forms.OPAQUE_FORM), _plain(forms.NOTHING)]
+    kept: dict[_Form, int] = {rows[1]: forms.NOTHING_FORM}
+
+    def row(form: _Form) -> int:
+        if form[0] == forms.OPAQUE_FORM:
+            return 0
+        if form not in kept:
+            kept[form] = len(rows)
+            rows.append(form)
+        return kept[form]
+
+    named = {name: row(form) for name, form in _by_name(is_old).items()}
+    for letter, primitive in zip("IFZBCSJD", _PRIMITIVES, strict=True):
+        element = row(_plain(_PRIMITIVES[primitive]))
+        if letter != "B":
+            named[f"[{letter}"] = row(_tracked(forms.ARRAY, element))
+    boxes = {"Integer": "int", "Float": "float", "Boolean": "boolean", "Byte": "byte", "Character": "char",
+             "Short": "short", "Long": "long", "Double": "double"}  # fmt: skip
+    for box, primitive in boxes.items():
+        named[f"[Ljava.lang.{box};"] = row(_tracked(forms.OBJECTS, row(_plain(_PRIMITIVES[primitive]))))
+    named["[Ljava.lang.String;"] = row(_tracked(forms.OBJECTS, named["java.lang.String"]))
+    numbers = [named[each] if each in named else row(_plain(_PRIMITIVES[each])) for each in _FIRST_NUMBERS]
+    numbers.append(row(_plain(forms.VOID)) if is_old else 0)
+    numbers += [0] * (FIRST_OF_FLINK - len(numbers))
+    fixed = {*_FIRST_NUMBERS, *(f"java.lang.{box}" for box in boxes), "java.lang.Void"}
+    for name, form in _of_flink(is_old):
+        numbers.append(row(form))
+        fixed.add(name)
+    for name, has_serializer in registrations:
+        if has_serializer:
+            numbers.append(0)
+            named.pop(name, None)
+            fixed.add(name)
+        elif name.startswith("scala."):
+            break
+        elif name not in fixed:
+            numbers.append(named.get(name, 0))
+            fixed.add(name)
+    order = sorted(named, key=str.encode)
+    ends = np.cumsum([0, *(len(each.encode()) for each in order)])
+    return KryoForms(
+        is_old,
+        np.array(rows, np.int64),
+        np.array(numbers, np.int64),
+        np.frombuffer("".join(order).encode(), np.uint8).copy(),
+        ends.astype(np.int64),
+        np.array([named[each] for each in order], np.int64),
+    )

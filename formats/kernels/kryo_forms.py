@@ -1,0 +1,62 @@
+"""How Kryo writes the classes whose form is public, as numbers for the loop that walks over its objects.
+
+Importing this module does not import numba.
+"""
+
+from __future__ import annotations
+
+OPAQUE_FORM = 0
+NOTHING_FORM = 1  # the place in each table of forms that has an object without fields
+BOOL = 1
+BYTE = 2
+CHAR = 3
+SHORT_FORM = 4
+INT = 5  # varint, zigzag
+LONG = 6
+FLOAT = 7
+DOUBLE = 8
+VOID = 9
+TEXT = 10
+BIG_INTEGER = 11  # varint of (bytes + 1), 0 for null | bytes
+BIG_DECIMAL = 12  # as a BigInteger | varint scale, zigzag
+MILLIS = 13  # varint; a is the tag
+MILLIS_NANOS = 14  # varint | varint nanoseconds; a: whether milliseconds lack those of the nanoseconds
+TWO_LONGS = 15  # two varints, zigzag, or longs of 8 bytes in Kryo 5: the more significant half first
+CONSTANT = 16  # varint of (ordinal + 1), 0 for null; a: number of the enum among those that are known
+LIST = 17  # a: a comparator comes first
+MAP = 18  # a: a comparator comes first
+AS_LIST = 19  # varint count | class of elements | elements (Chill's form of Arrays.asList)
+SINGLE = 20  # one element
+SINGLE_ENTRY = 21  # key | value
+EMPTY_LIST = 22
+EMPTY_MAP = 23
+OPTIONAL = 24  # the value, with its class
+BITS = 25  # varint count | longs of 64 bits
+BYTES = 26  # varint of (bytes + 1) | bytes
+ARRAY = 27  # varint of (count + 1) | elements of primitive form a
+OBJECTS = 28  # varint of (count + 1) | elements, of the final class with form a, or of any with a < 0
+NOTHING = 29  # an object without fields, such as a comparator
+LOCAL_DATE = 30
+LOCAL_TIME = 31
+LOCAL_DATE_TIME = 32
+INSTANT = 33
+DURATION = 34
+FLAGGED_TEXT = 36  # text | varint flags (Pattern of Kryo 5)
+
+# Tags of the entries of a tape, beside the forms of leaves above.
+NULL = 0
+SQL_DATE, SQL_TIME = 40, 41
+UUID = 42
+TIMESTAMP = 43
+EMPTY_TEXT = 44
+UTF_TEXT = 45
+
+TAG, VALUE, MORE, PARENT, BEHIND = range(5)
+"""Columns of a tape: what an entry is, its number or position, its second number or size, its container's entry and the
+entry behind it and all that it contains."""
+
+MOST_NESTED = 256
+MOST_NAMES = 64
+MOST_UNCOUNTED = 1 << 16
+"""Elements without bytes of their own, and most entries that back references may add for each byte of a value."""
+MOST_SHARED = 16

@@ -1,0 +1,233 @@
+"""Parts of what Kryo writes: numbers, texts, dates and classes, as ``kryo_walk`` reads them.
+
+Written for numba as ``kryo_walk`` is. Each returns the position behind a part, or -SHORT or -WRONG if there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statestore.formats.kernels.flink_steps import OPAQUE, SHORT, WRONG
+from statestore.formats.kernels.kryo_forms import EMPTY_TEXT, MOST_NAMES, NULL, OPAQUE_FORM, TEXT, UTF_TEXT
+
+
+def varint(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
+    """A varint of at most ``most`` bytes, and the position behind it: -SHORT or -WRONG if there is none."""
+    value, shift = 0, 0
+    while True:
+        if at >= end:
+            return 0, -SHORT
+        byte = int(data[at])
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift >= 7 * most:
+            return 0, -WRONG
+
+
+def varlong(data: Any, at: int, end: int) -> tuple[int, int]:
+    """A varint of 64 bits, of which the ninth byte has 8, and the position behind it: -SHORT if there is none."""
+    value, shift = 0, 0
+    while True:
+        if at >= end:
+            return 0, -SHORT
+        byte = int(data[at])
+        at += 1
+        if shift == 56:
+            return value | (byte << 56), at
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def signed(value: int) -> int:
+    """The number of a varint in zigzag."""
+    return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
+
+
+def wrapped(value: int) -> int:
+    """The number of a varint without zigzag, of 64 bits."""
+    return (value & 0x7FFFFFFFFFFFFFFF) + ((value >> 63) & 1) * -0x8000000000000000
+
+
+def fixed(data: Any, at: int, width: int, big: bool) -> int:
+    """A signed number of so many bytes."""
+    value = 0
+    for k in range(width):
+        value = (value << 8) | int(data[at + k if big else at + width - 1 - k])
+    if width == 8:
+        return wrapped(value)
+    return value - ((value >> (8 * width - 1)) << (8 * width))
+
+
+def flagged(data: Any, at: int, end: int) -> tuple[int, int, int]:
+    """A bit, a varint of which the first byte has 6 bits, and the position behind it (negative as in `varint`)."""
+    if at >= end:
+        return 0, 0, -SHORT
+    byte = int(data[at])
+    at += 1
+    flag, value = byte >> 7, byte & 0x3F
+    if byte & 0x40:
+        more, at = varint(data, at, end, 4)
+        value |= more << 6
+    return flag, value, at
+
+
+def text(data: Any, at: int, end: int) -> tuple[int, int, int, int]:
+    """A string: its tag, where its characters begin, their bytes, and the position behind (negative as in `varint`)."""
+    if at >= end:
+        return 0, 0, 0, -SHORT
+    if int(data[at]) < 0x80:
+        start = at
+        while at < end and int(data[at]) < 0x80:
+            at += 1
+        if at >= end:
+            return 0, 0, 0, -SHORT
+        return TEXT, start, at + 1 - start, at + 1
+    _, units, at = flagged(data, at, end)
+    if at < 0:
+        return 0, 0, 0, at
+    if units == 0:
+        return NULL, 0, 0, at
+    if units == 1:
+        return EMPTY_TEXT, at, 0, at
+    start = at
+    for _ in range(units - 1):
+        if at >= end:
+            return 0, 0, 0, -SHORT
+        byte = int(data[at])
+        at += 1 if byte < 0x80 else 2 if byte < 0xE0 else 3
+        if 0x80 <= byte < 0xC0 or byte >= 0xF0:
+            return 0, 0, 0, -WRONG
+    if at > end:
+        return 0, 0, 0, -SHORT
+    return UTF_TEXT, start, at - start, at
+
+
+def named_form(data: Any, start: int, size: int, last: int, names: Any, name_ends: Any, name_forms: Any) -> int:
+    """The form of the class of a name, 0 if it is not known. The last byte of a name has a bit more, unless 0."""
+    low, high = 0, len(name_forms)
+    while low < high:
+        middle = (low + high) // 2
+        begin, stop = int(name_ends[middle]), int(name_ends[middle + 1])
+        order, k = 0, 0
+        while order == 0 and k < size and begin + k < stop:
+            byte = int(data[start + k])
+            if k == size - 1:
+                byte &= last
+            order = byte - int(names[begin + k])
+            k += 1
+        if order == 0:
+            order = size - (stop - begin)
+        if order == 0:
+            return int(name_forms[middle])
+        if order < 0:
+            high = middle
+        else:
+            low = middle + 1
+    return OPAQUE_FORM
+
+
+def local_date(data: Any, at: int, end: int, is_old: bool) -> tuple[int, int]:
+    """Year * 512 + month * 32 + day, and the position behind it (negative as in `varint`)."""
+    month, day = 0, 0
+    if is_old:
+        if end - at < 4:
+            return 0, -SHORT
+        day, month = fixed(data, at, 2, True), fixed(data, at + 2, 2, True)
+        at += 4
+    year, at = varint(data, at, end, 5)
+    if at < 0:
+        return 0, at
+    if year >> 32 != 0:
+        return 0, -WRONG
+    if is_old:
+        year = signed(year)
+    else:
+        year = year - ((year >> 31) << 32)
+        if end - at < 2:
+            return 0, -SHORT
+        month, day = int(data[at]), int(data[at + 1])
+        at += 2
+    if month < 1 or month > 12 or day < 1 or day > 31 or year < -999999999 or year > 999999999:
+        return 0, -WRONG
+    return year * 512 + month * 32 + day, at
+
+
+def local_time(data: Any, at: int, end: int, is_old: bool) -> tuple[int, int]:
+    """The nanosecond of the day, and the position behind it (negative as in `varint`)."""
+    hour, minute, second, nano, parts = 0, 0, 0, 0, 0
+    if is_old:
+        if end - at < 2:
+            return 0, -SHORT
+        hour, minute = int(data[at]), int(data[at + 1])
+        nano, at = varint(data, at + 2, end, 5)
+        if at < 0:
+            return 0, at
+        nano = signed(nano)
+        if at >= end:
+            return 0, -SHORT
+        second = int(data[at])
+        at += 1
+    else:
+        while parts < 3:  # the last part that is not 0 has all bits turned over; only nanoseconds follow as a varint
+            if at >= end:
+                return 0, -SHORT
+            part = int(data[at])
+            at += 1
+            last = part >= 0x80
+            if last:
+                part = 0xFF - part
+            if parts == 0:
+                hour = part
+            elif parts == 1:
+                minute = part
+            else:
+                second = part
+            parts = 4 if last else parts + 1
+        if parts == 3:
+            nano, at = varint(data, at, end, 5)
+            if at < 0:
+                return 0, at
+    if hour > 23 or minute > 59 or second > 59 or nano < 0 or nano > 999999999:
+        return 0, -WRONG
+    return ((hour * 60 + minute) * 60 + second) * 1000000000 + nano, at
+
+
+def class_form(
+    data: Any, at: int, end: int, names: Any, name_ends: Any, name_forms: Any, registered: Any, known: Any
+) -> tuple[int, int]:
+    """The form of the class at a position, -1 for null, and the position behind it (negative as in `varint`).
+
+    ``known`` has the number of classes that were named in this value, and their forms.
+    """
+    number, at = varint(data, at, end, 5)
+    if at < 0:
+        return 0, at
+    if number == 0:
+        return -1, at
+    if number > 1:
+        if number - 2 >= len(registered):
+            return 0, -OPAQUE
+        return int(registered[number - 2]), at
+    number, at = varint(data, at, end, 5)
+    if at < 0:
+        return 0, at
+    if number < known[0]:
+        return int(known[number + 1]), at
+    if number > known[0]:
+        return 0, -WRONG
+    if number >= MOST_NAMES:
+        return 0, -OPAQUE
+    tag, start, size, at = text(data, at, end)
+    if at < 0:
+        return 0, at
+    if size == 0:
+        return 0, -WRONG
+    found = named_form(data, start, size, 0x7F if tag == TEXT else 0xFF, names, name_ends, name_forms)
+    known[0] = number + 1
+    known[number + 1] = found
+    return found, at

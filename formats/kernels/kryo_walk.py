@@ -1,0 +1,461 @@
+"""The walk over an object of Kryo: where it ends, and what it contains.
+
+Written for numba, which compiles it in ``kryo_kernels``, and run as it is where numba is not loaded. An object is a
+class and a body; a body may hold more objects. What is still to be read stands on a stack, so nothing is recursive.
+
+    object      varint class | marker | body         0: null; 1: a class by name; n + 2: the registered class n
+    by name     varint number | name                 the name only where the number is new in this value
+    marker      varint                               1: new, n + 2: the object n of this value again; wrappers have none
+
+A tape has an entry for each object, containers before what they contain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT, WRONG
+from statestore.formats.kernels.kryo_forms import (
+    ARRAY,
+    AS_LIST,
+    BEHIND,
+    BIG_DECIMAL,
+    BIG_INTEGER,
+    BITS,
+    BOOL,
+    BYTE,
+    BYTES,
+    CHAR,
+    CONSTANT,
+    DOUBLE,
+    DURATION,
+    EMPTY_LIST,
+    EMPTY_MAP,
+    FLAGGED_TEXT,
+    FLOAT,
+    INSTANT,
+    INT,
+    LIST,
+    LOCAL_DATE,
+    LOCAL_DATE_TIME,
+    LOCAL_TIME,
+    LONG,
+    MAP,
+    MILLIS,
+    MILLIS_NANOS,
+    MORE,
+    MOST_NESTED,
+    MOST_SHARED,
+    MOST_UNCOUNTED,
+    NOTHING,
+    NOTHING_FORM,
+    NULL,
+    OBJECTS,
+    OPAQUE_FORM,
+    OPTIONAL,
+    PARENT,
+    SHORT_FORM,
+    SINGLE,
+    SINGLE_ENTRY,
+    TAG,
+    TEXT,
+    TIMESTAMP,
+    TWO_LONGS,
+    UUID,
+    VALUE,
+    VOID,
+)
+from statestore.formats.kernels.kryo_parts import (
+    class_form,
+    fixed,
+    flagged,
+    local_date,
+    local_time,
+    signed,
+    text,
+    varint,
+    varlong,
+    wrapped,
+)
+
+# What stands on the stack: an action, two numbers, and the entry that the result belongs to (-1: none, -2: dropped).
+_ANY = 0  # an object with its class; so many of them
+_TYPED = 1  # objects of a form: their number; the form times 2, plus 1 if they may be null
+_CLOSE = 2  # the container is complete
+_COUNTED = 3  # a count, and so many objects with their classes, for each a of them
+_SAME = 4  # the class of all elements of a list, then so many; the second number is 1 if none can be null
+
+
+def walk_object(
+    data: Any,
+    at: int,
+    end: int,
+    keep: bool,
+    is_old: bool,
+    forms: Any,
+    registered: Any,
+    names: Any,
+    name_ends: Any,
+    name_forms: Any,
+    tape: Any,
+    first: int,
+    stack: Any,
+    refs: Any,
+    known: Any,
+    reached: Any,
+) -> int:
+    """Walk over one object of Kryo from ``at`` to at most ``end``; ``keep``: write it to ``tape`` from entry ``first``.
+
+    ``is_old``: Kryo 2, else Kryo 5. ``forms`` has for each form its kind, whether back references go to it, and a.
+    Returns DONE, or FULL, SHORT, WRONG, OPAQUE; ``reached`` becomes the position, and the number of entries.
+    """
+    begin = at
+    n, room = first, tape.shape[1]
+    objects, depth = 0, 1
+    most = first + MOST_UNCOUNTED + MOST_SHARED * (end - begin)
+    known[0] = 0
+    stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = _ANY, 1, 0, -1
+    while depth > 0:
+        top = depth - 1
+        action, count, detail, parent = int(stack[top, 0]), int(stack[top, 1]), int(stack[top, 2]), int(stack[top, 3])
+        if action == _CLOSE:
+            depth -= 1
+            if keep and parent >= 0:
+                tape[BEHIND, parent] = n
+            continue
+        if count == 0:
+            depth -= 1
+            continue
+        if action == _COUNTED:
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if size * detail > end - at:
+                return SHORT
+            stack[top, 0], stack[top, 1], stack[top, 2] = _ANY, size * detail, 0
+            continue
+        if action == _SAME:
+            form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
+            if at < 0:
+                return -at
+            if form < 0:  # all elements are null
+                form, nullable = NOTHING_FORM, False
+            elif form == OPAQUE_FORM:
+                return OPAQUE
+            else:
+                nullable = False
+                if detail == 0:
+                    if at >= end:
+                        return SHORT
+                    if int(data[at]) > 1:
+                        return WRONG
+                    nullable = int(data[at]) == 1
+                    at += 1
+                if not nullable and count > end - at and int(forms[form, 0]) != VOID:
+                    return SHORT
+            stack[top, 0], stack[top, 2] = _TYPED, 2 * form + (1 if nullable else 0)
+            continue
+        stack[top, 1] = count - 1
+        if keep and n >= room:
+            return FULL
+        if depth + 4 > MOST_NESTED:
+            return OPAQUE
+        # The class of the next object, or that of its container's objects.
+        if action == _ANY:
+            form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
+            if at < 0:
+                return -at
+            nullable = False
+        else:
+            form, nullable = detail >> 1, detail & 1 == 1
+        if form == OPAQUE_FORM:
+            return OPAQUE
+        kind, tracked, a = NULL, 0, 0
+        if form > 0:
+            kind, tracked, a = int(forms[form, 0]), int(forms[form, 1]), int(forms[form, 2])
+        if form > 0 and (tracked == 1 or nullable):
+            marker, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if marker == 0:
+                kind = NULL
+            elif marker > 1:
+                if tracked == 0 or marker - 2 >= objects:
+                    return WRONG
+                if keep and parent != -2:
+                    source = int(refs[marker - 2])
+                    if source < 0 or tape[BEHIND, source] <= source:
+                        return OPAQUE  # an object that contains itself has no end
+                    size = int(tape[BEHIND, source]) - source
+                    if n + size > most:
+                        return OPAQUE
+                    if n + size > room:
+                        return FULL
+                    for k in range(size):
+                        tape[TAG, n + k] = tape[TAG, source + k]
+                        tape[VALUE, n + k] = tape[VALUE, source + k]
+                        tape[MORE, n + k] = tape[MORE, source + k]
+                        tape[PARENT, n + k] = tape[PARENT, source + k] - source + n
+                        tape[BEHIND, n + k] = tape[BEHIND, source + k] - source + n
+                    tape[PARENT, n] = parent
+                    n += size
+                continue
+            elif tracked == 1:
+                if keep:
+                    refs[objects] = n if parent != -2 else -1
+                objects += 1
+        tag, value, more = kind, 0, 0
+        is_leaf = True
+        # Leaves
+        if kind in (NULL, VOID, NOTHING):
+            tag = NULL
+        elif kind in (TEXT, FLAGGED_TEXT):
+            tag, value, more, at = text(data, at, end)
+            if at < 0:
+                return -at
+            if kind == FLAGGED_TEXT:
+                _, at = varint(data, at, end, 5)
+                if at < 0:
+                    return -at
+        elif kind == INT:
+            value, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if value >> 32 != 0:
+                return WRONG
+            value = signed(value)
+        elif kind == LONG:
+            value, at = varlong(data, at, end)
+            if at < 0:
+                return -at
+            value = signed(value)
+        elif kind in (BOOL, BYTE, CHAR, SHORT_FORM, FLOAT, DOUBLE):
+            width = 1 if kind in (BOOL, BYTE) else 2 if kind in (CHAR, SHORT_FORM) else 4
+            if kind == DOUBLE:
+                width = 8
+            if width > end - at:
+                return SHORT
+            value = fixed(data, at, width, is_old)
+            at += width
+            if kind == BOOL and value != 0 and value != 1:
+                return WRONG
+        elif kind in (BIG_INTEGER, BIG_DECIMAL, BYTES):
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if size == 0:
+                tag = NULL
+            else:
+                if size - 1 > end - at:
+                    return SHORT
+                value, more = at, size - 1
+                at += size - 1
+                if kind != BYTES and size == 1:
+                    return WRONG
+                if kind == BIG_DECIMAL:  # the scale follows the digits, and is read again with them
+                    if more >= 1 << 24:
+                        return OPAQUE
+                    size, at = varint(data, at, end, 5)
+                    if at < 0:
+                        return -at
+                    if size >> 32 != 0:
+                        return WRONG
+                    more = (signed(size) << 24) | more
+        elif kind == TWO_LONGS and not is_old:
+            if end - at < 16:
+                return SHORT
+            tag, value, more = UUID, fixed(data, at, 8, False), fixed(data, at + 8, 8, False)
+            at += 16
+        elif kind in (MILLIS, MILLIS_NANOS, TWO_LONGS):
+            value, at = varlong(data, at, end)
+            if at < 0:
+                return -at
+            value = signed(value) if kind == TWO_LONGS else wrapped(value)
+            tag = a if kind == MILLIS else UUID if kind == TWO_LONGS else TIMESTAMP
+            if kind == MILLIS_NANOS:
+                more, at = varint(data, at, end, 5)
+                if at < 0:
+                    return -at
+                if more > 999999999:
+                    return WRONG
+                if a == 1:
+                    value += more // 1000000
+            elif kind == TWO_LONGS:
+                more, at = varlong(data, at, end)
+                if at < 0:
+                    return -at
+                more = signed(more)
+        elif kind == CONSTANT:
+            value, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            more = a
+            if value == 0:
+                tag = NULL
+            value -= 1
+        elif kind == BITS:
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if size > (end - at) // 8:
+                return SHORT
+            if parent != -2 and keep:
+                tape[TAG, n], tape[VALUE, n], tape[MORE, n], tape[PARENT, n] = LIST, 0, 0, parent
+                inner = n
+                n += 1
+                for k in range(64 * size):
+                    byte = at + (k >> 6 << 3) + (7 - (k >> 3 & 7) if is_old else k >> 3 & 7)
+                    if int(data[byte]) >> (k & 7) & 1 == 1:
+                        if n >= room:
+                            return FULL
+                        tape[TAG, n], tape[VALUE, n], tape[MORE, n] = INT, k, 0
+                        tape[PARENT, n], tape[BEHIND, n] = inner, n + 1
+                        n += 1
+                tape[BEHIND, inner] = n
+            at += size * 8
+            continue
+        elif kind in (INSTANT, DURATION):
+            if is_old:
+                more, at = varint(data, at, end, 5)
+                if at < 0:
+                    return -at
+                more = signed(more)
+            if kind == DURATION and not is_old:
+                if end - at < 8:
+                    return SHORT
+                value = fixed(data, at, 8, False)
+                at += 8
+            else:
+                value, at = varlong(data, at, end)
+                if at < 0:
+                    return -at
+                value = signed(value) if is_old else wrapped(value)
+            if not is_old:
+                more, at = varint(data, at, end, 5)
+                if at < 0:
+                    return -at
+            if more < 0 or more > 999999999:
+                return WRONG
+        elif kind in (LOCAL_DATE, LOCAL_TIME, LOCAL_DATE_TIME):
+            if kind != LOCAL_TIME:
+                if is_old and kind == LOCAL_DATE_TIME:  # an object of its own
+                    if at >= end:
+                        return SHORT
+                    if data[at] != 1:
+                        return OPAQUE
+                    at += 1
+                    if keep:
+                        refs[objects] = -1
+                    objects += 1
+                value, at = local_date(data, at, end, is_old)
+                if at < 0:
+                    return -at
+            if kind != LOCAL_DATE:
+                if is_old and kind == LOCAL_DATE_TIME:
+                    if at >= end:
+                        return SHORT
+                    if data[at] != 1:
+                        return OPAQUE
+                    at += 1
+                    if keep:
+                        refs[objects] = -1
+                    objects += 1
+                more, at = local_time(data, at, end, is_old)
+                if at < 0:
+                    return -at
+        else:
+            is_leaf = False
+        if is_leaf:
+            if parent != -2:
+                if keep:
+                    tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, value, more
+                    tape[PARENT, n], tape[BEHIND, n] = parent, n + 1
+                n += 1
+            continue
+        # Containers
+        if kind == OPTIONAL:
+            stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 1, 0, parent
+            depth += 1
+            continue
+        size, header, shared, least = 0, False, False, 1
+        if kind in (EMPTY_LIST, EMPTY_MAP):
+            tag = LIST if kind == EMPTY_LIST else MAP
+        elif kind == SINGLE:
+            tag, size = LIST, 1
+        elif kind == SINGLE_ENTRY:
+            tag, size = MAP, 1
+        elif kind == AS_LIST:
+            tag = LIST
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            _, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
+            if at < 0:
+                return -at
+        elif kind in (ARRAY, OBJECTS):
+            tag = LIST
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if size == 0:
+                tag = NULL
+            size -= 1
+        elif kind == LIST and not is_old:
+            flag, size, at = flagged(data, at, end)
+            if at < 0:
+                return -at
+            if size == 0:
+                tag = NULL
+            size -= 1
+            header, shared = a == 1, flag == 1 and size > 0
+            least = 0 if shared else 1  # a list of nulls has no bytes for them
+        elif kind == MAP and not is_old:
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if size == 0:
+                tag = NULL
+            size -= 1
+            header = a == 1
+        elif kind in (LIST, MAP):
+            header = a == 1
+            if not header:
+                size, at = varint(data, at, end, 5)
+                if at < 0:
+                    return -at
+        else:
+            return OPAQUE
+        per = 2 if tag == MAP else 1
+        if size * per * least > end - at:
+            return SHORT
+        if least == 0 and size > end - at and size > MOST_UNCOUNTED:
+            return WRONG
+        inner = parent
+        if parent != -2:
+            if keep:
+                tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, 0, 0
+                tape[PARENT, n], tape[BEHIND, n] = parent, n + 1 if tag == NULL else n
+            inner = n
+            n += 1
+        if tag == NULL:
+            continue
+        stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _CLOSE, 1, 0, inner
+        depth += 1
+        action, detail = _ANY, 0
+        if shared:
+            action, detail = _SAME, 1 if int(forms[form, 3]) == 1 else 0
+        elif (kind in (LIST, MAP)) and is_old and header:
+            action, detail, size = _COUNTED, per, 1
+        elif kind == ARRAY:
+            action, detail = _TYPED, 2 * a
+        elif kind == OBJECTS and a > 0:
+            action, detail = _TYPED, 2 * a + 1
+        if action in (_ANY, _TYPED):
+            size *= per
+        stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = action, size, detail, inner
+        depth += 1
+        if header:
+            stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 1, 0, -2
+            depth += 1
+    reached[0], reached[1] = at, n
+    return DONE

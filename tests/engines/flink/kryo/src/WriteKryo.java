@@ -1,0 +1,243 @@
+import java.io.ByteArrayOutputStream;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.net.URI;
+import java.time.DayOfWeek;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.LocalTime;
+import java.util.*;
+import java.util.concurrent.TimeUnit;
+
+import org.apache.flink.api.common.serialization.SerializerConfigImpl;
+import org.apache.flink.api.common.typeutils.TypeSerializerSnapshot;
+import org.apache.flink.api.java.typeutils.runtime.kryo.KryoSerializer;
+import org.apache.flink.core.memory.DataOutputViewStreamWrapper;
+
+/**
+ * Writes values by Flink's KryoSerializer, one line of JSON each: the class of the serializer, the bytes, and the value.
+ *
+ * <p>Arguments: how many random values. In a truth, a map is {"map": [[key, value], ...]}; a number that is no integer
+ * {"float"} or {"double": text}; a big number {"big": text}; bytes {"bytes": hex}; a time {its kind: text or numbers}; an object of
+ * a class of this program {"own": its class}. The first lines are the snapshots of serializers, by class.
+ */
+public class WriteKryo {
+    static class Own {
+        int number = 3;
+        String name = "own";
+    }
+
+    static class Holder {
+        public Own own = new Own();
+        public List<Integer> numbers = new ArrayList<>(List.of(1, 2));
+    }
+
+    private static final String[] TEXTS = {
+        "", "a", "abc", "Kryo", "caf\u00e9", "\u65e5\u672c\u8a9e", "\ud83d\ude00 x", "quote \" and \\ back", "line\nbreak\u0001",
+        "a much longer text than thirty-two characters, and again than sixty-four characters of it, to be sure", "\u0000zero",
+    };
+
+    static Object leaf(Random random) {
+        switch (random.nextInt(26)) {
+            case 0: return random.nextInt();
+            case 1: return random.nextInt(200) - 100;
+            case 2: return random.nextLong();
+            case 3: return (long) random.nextInt(300) - 150;
+            case 4: return (short) random.nextInt();
+            case 5: return (byte) random.nextInt();
+            case 6: return random.nextBoolean();
+            case 7: return random.nextFloat();
+            case 8: return random.nextInt(9) == 0 ? Double.NaN : random.nextGaussian() * 1e6;
+            case 9: return (char) ('A' + random.nextInt(26));
+            case 10: return new BigInteger(random.nextInt(200), random).negate();
+            case 11: return new BigDecimal(new BigInteger(random.nextInt(120), random), random.nextInt(30) - 5);
+            case 12: return new Date(random.nextInt(10) == 0 ? -5L : random.nextLong() >>> 22);
+            case 13: {
+                java.sql.Timestamp found = new java.sql.Timestamp(random.nextLong() >>> 23);
+                found.setNanos(random.nextInt(1000000000));
+                return found;
+            }
+            case 14: return new UUID(random.nextLong(), random.nextLong());
+            case 15: return LocalDate.ofEpochDay(random.nextInt(40000) - 10000);
+            case 16: return LocalTime.ofNanoOfDay(random.nextInt(4) * 3600_000_000_000L + (random.nextBoolean() ? random.nextInt(1 << 30) : 0)
+                        + (random.nextBoolean() ? random.nextInt(3600) * 1_000_000_000L : 0));
+            case 17: return LocalDateTime.of(LocalDate.ofEpochDay(random.nextInt(20000)), LocalTime.ofSecondOfDay(random.nextInt(86400)));
+            case 18: return Instant.ofEpochSecond(random.nextInt(), random.nextInt(1000000000));
+            case 19: return Duration.ofSeconds(random.nextInt(), random.nextInt(1000000000));
+            case 20: return random.nextBoolean() ? DayOfWeek.of(1 + random.nextInt(7)) : TimeUnit.values()[random.nextInt(7)];
+            case 21: {
+                byte[] found = new byte[random.nextInt(5)];
+                random.nextBytes(found);
+                return found;
+            }
+            case 22: return random.nextBoolean() ? URI.create("http://example.org/a?b=" + random.nextInt(9)) : new StringBuilder("built");
+            default: return random.nextInt(3) > 0 ? TEXTS[random.nextInt(TEXTS.length)] : new String("id-" + random.nextInt(1000));
+        }
+    }
+
+    /** Elements of one kind (most lists have such) or of any. */
+    static List<Object> elements(Random random, int depth, boolean nulls) {
+        List<Object> found = new ArrayList<>();
+        int size = random.nextInt(5);
+        Object like = value(random, depth - 1);
+        boolean same = random.nextInt(3) > 0;
+        for (int i = 0; i < size; i++) {
+            Object next = same ? like : value(random, depth - 1);
+            if (same && like instanceof Integer) next = random.nextInt();
+            if (same && like instanceof String) next = TEXTS[1 + random.nextInt(TEXTS.length - 1)];
+            if (same && like instanceof Long) next = random.nextLong() >> random.nextInt(64);
+            found.add(nulls && random.nextInt(8) == 0 ? null : next);
+        }
+        if (!nulls) found.removeIf(Objects::isNull);
+        return found;
+    }
+
+    static Object value(Random random, int depth) {
+        if (depth <= 0 || random.nextInt(3) == 0) return random.nextInt(20) == 0 ? null : leaf(random);
+        switch (random.nextInt(24)) {
+            case 0: case 1: case 2: return elements(random, depth, true);
+            case 3: return new LinkedList<>(elements(random, depth, true));
+            case 4: return Arrays.asList(elements(random, depth, true).toArray());
+            case 5: return Arrays.asList("x", "y", null);
+            case 6: return new HashSet<>(elements(random, depth, true));
+            case 7: return new LinkedHashSet<>(elements(random, depth, true));
+            case 8: return new TreeSet<>(Arrays.asList(random.nextInt(9), 3, 4));
+            case 9: {
+                TreeMap<String, Object> found = new TreeMap<>(random.nextBoolean() ? Collections.reverseOrder() : null);
+                for (Object each : elements(random, depth, true)) found.put("k" + found.size(), each);
+                return found;
+            }
+            case 10: case 11: case 12: case 13: {
+                Map<Object, Object> found = random.nextBoolean() ? new HashMap<>() : new LinkedHashMap<>();
+                boolean numbers = random.nextBoolean();
+                for (Object each : elements(random, depth, true)) found.put(numbers ? (Object) random.nextInt(50) : "k" + random.nextInt(50), each);
+                return found;
+            }
+            case 14: return Collections.singletonList(value(random, depth - 1));
+            case 15: return Collections.singletonMap(leaf(random), value(random, depth - 1));
+            case 16: return random.nextBoolean() ? Collections.emptyList() : random.nextBoolean() ? Collections.emptyMap() : Collections.emptySet();
+            case 17: return Optional.ofNullable(value(random, depth - 1));
+            case 18: {
+                BitSet found = new BitSet();
+                for (int i = random.nextInt(5); i > 0; i--) found.set(random.nextInt(150));
+                return found;
+            }
+            case 19: return random.nextBoolean() ? (Object) new int[] {1, -2, random.nextInt()} : new long[] {random.nextLong()};
+            case 20: return random.nextBoolean() ? (Object) new String[] {"a", null, "b", "a"} : new Object[] {1, "z", null, leaf(random)};
+            case 21: return List.copyOf(elements(random, depth, false));
+            case 22: {
+                List<Object> shared = elements(random, depth, true);
+                return new ArrayList<>(Arrays.asList(shared, shared, "s", "s"));
+            }
+            default: return random.nextBoolean()
+                    ? Collections.unmodifiableList(elements(random, depth, true))
+                    : new PriorityQueue<>(Arrays.asList(5, 2, random.nextInt(8)));
+        }
+    }
+
+    static String text(String value) {
+        StringBuilder out = new StringBuilder("\"");
+        for (char c : value.toCharArray()) {
+            if (c < 32 || c > 126 || c == '"' || c == '\\') out.append(String.format("\\u%04x", (int) c));
+            else out.append(c);
+        }
+        return out.append('"').toString();
+    }
+
+    static String hex(byte[] bytes) {
+        StringBuilder out = new StringBuilder();
+        for (byte each : bytes) out.append(String.format("%02x", each & 0xFF));
+        return out.toString();
+    }
+
+    static String tagged(String tag, Object value) {
+        return "{" + text(tag) + ": " + text(String.valueOf(value)) + "}";
+    }
+
+    static String truth(Object value) {
+        if (value == null) return "null";
+        if (value instanceof Optional) return truth(((Optional<?>) value).orElse(null));
+        if (value instanceof Boolean || value instanceof Integer || value instanceof Long || value instanceof Short || value instanceof Byte)
+            return value.toString();
+        if (value instanceof Float) return tagged("float", value);
+        if (value instanceof Double) return tagged("double", value);
+        if (value instanceof BigInteger || value instanceof BigDecimal) return tagged("big", value);
+        if (value instanceof java.sql.Timestamp) {
+            java.sql.Timestamp found = (java.sql.Timestamp) value;
+            return tagged("timestamp", Math.floorDiv(found.getTime(), 1000L) * 1000000000L + found.getNanos());
+        }
+        if (value instanceof Date) return tagged("millis", ((Date) value).getTime());
+        if (value instanceof Instant) return tagged("instant", ((Instant) value).getEpochSecond() * 1000000000L + ((Instant) value).getNano());
+        if (value instanceof Duration) return tagged("duration", ((Duration) value).getSeconds() * 1000000000L + ((Duration) value).getNano());
+        if (value instanceof LocalDate) return tagged("date", ((LocalDate) value).toEpochDay());
+        if (value instanceof LocalTime) return tagged("time", ((LocalTime) value).toNanoOfDay());
+        if (value instanceof LocalDateTime) {
+            LocalDateTime found = (LocalDateTime) value;
+            return tagged("local", found.toLocalDate().toEpochDay() * 86400000000000L + found.toLocalTime().toNanoOfDay());
+        }
+        if (value instanceof byte[]) return tagged("bytes", hex((byte[]) value));
+        if (value instanceof int[]) return Arrays.toString((int[]) value);
+        if (value instanceof long[]) return Arrays.toString((long[]) value);
+        if (value instanceof Own || value instanceof Holder) return tagged("own", value.getClass().getName());
+        if (value instanceof BitSet) return Arrays.toString(((BitSet) value).stream().toArray());
+        if (value instanceof Object[]) return truth(Arrays.asList((Object[]) value));
+        StringJoiner parts = new StringJoiner(", ", "[", "]");
+        if (value instanceof Map) {
+            for (Map.Entry<?, ?> each : ((Map<?, ?>) value).entrySet()) parts.add("[" + truth(each.getKey()) + ", " + truth(each.getValue()) + "]");
+            return "{\"map\": " + parts + "}";
+        }
+        if (value instanceof Collection) {
+            for (Object each : (Collection<?>) value) parts.add(truth(each));
+            return parts.toString();
+        }
+        return text(value.toString());
+    }
+
+    static final Map<Class<?>, KryoSerializer<Object>> SERIALIZERS = new LinkedHashMap<>();
+
+    @SuppressWarnings("unchecked")
+    static void write(Class<?> type, Object value) throws Exception {
+        KryoSerializer<Object> serializer = SERIALIZERS.computeIfAbsent(
+                type, each -> new KryoSerializer<>((Class<Object>) each, new SerializerConfigImpl()));
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        try {
+            serializer.serialize(value, new DataOutputViewStreamWrapper(bytes));
+        } catch (Exception error) {
+            throw new RuntimeException(type + " " + truth(value), error);
+        }
+        System.out.println("{\"class\": " + text(type.getName()) + ", \"bytes\": \"" + hex(bytes.toByteArray()) + "\", \"value\": " + truth(value) + "}");
+    }
+
+    static void snapshot(Class<?> type) throws Exception {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        TypeSerializerSnapshot.writeVersionedSnapshot(
+                new DataOutputViewStreamWrapper(bytes), new KryoSerializer<>(type, new SerializerConfigImpl()).snapshotConfiguration());
+        System.out.println("{\"class\": " + text(type.getName()) + ", \"snapshot\": \"" + hex(bytes.toByteArray()) + "\"}");
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Class<?>[] types = {Object.class, List.class, Map.class, Set.class, UUID.class, Optional.class, Date.class, BitSet.class, Holder.class};
+        for (Class<?> type : types) snapshot(type);
+        Random random = new Random(20260101);
+        for (int i = 0; i < 6; i++) {
+            write(UUID.class, new UUID(random.nextLong(), random.nextLong()));
+            write(Date.class, new Date(random.nextLong() >>> 20));
+            write(Optional.class, Optional.of(leaf(random)));
+        }
+        write(Object.class, null);
+        write(List.class, new ArrayList<>(Arrays.asList("a", "b", "a", null)));
+        write(Set.class, new HashSet<>(List.of(1L, 2L)));
+        write(Map.class, new HashMap<>(Map.of("a", 1)));
+        write(Map.class, Map.of("a", 1));
+        write(Set.class, Set.of(7, 8, 9));
+        write(List.class, new ArrayList<>(Arrays.asList(null, null)));
+        write(Holder.class, new Holder());
+        write(List.class, new ArrayList<>(List.of(new Own(), new Own())));
+        List<Object> twice = new ArrayList<>(List.of(new java.sql.Date(5), new java.sql.Time(7), new Date(9)));
+        write(List.class, twice);
+        int count = Integer.parseInt(arguments[0]);
+        for (int i = 0; i < count; i++) write(Object.class, value(random, 4));
+    }
+}

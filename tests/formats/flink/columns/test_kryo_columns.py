@@ -1,0 +1,241 @@
+"""Values that Flink's KryoSerializer wrote, of Kryo 2 and Kryo 5, come back in columns and as JSON."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import lzma
+import random
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.flink.value_model import ORIGIN, cells, in_each_way
+from support.paths import DATA
+
+from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.columns.decoding import decode_cells, decode_records
+from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
+from statestore.formats.flink.columns.kryo_columns import common, shown_type, type_of
+from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, PojoOf, TupleOf, replaced
+from statestore.formats.flink.serializers.snapshots import read_snapshot
+from statestore.formats.flink.snapshot.data_input import DataInput
+
+RELEASES = ("1.20.0", "2.1.0")
+each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
+
+
+@cache
+def written(release: str) -> list[dict[str, Any]]:
+    """The lines that ``WriteKryo`` wrote with a release of Flink."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(lzma.decompress((DATA / "flink" / "kryo.json.xz").read_bytes()))
+    return found[release]
+
+
+@cache
+def kinds(release: str) -> dict[str, FlinkType]:
+    """The types by the classes of the serializers."""
+
+    def change(kind: FlinkType) -> FlinkType:
+        assert isinstance(kind, KryoOf)
+        return KryoOf(kind.serializer, kind.class_name, None, kind.registrations, release < "2")
+
+    lines = [line for line in written(release) if "snapshot" in line]
+    return {
+        line["class"]: replaced(read_snapshot(DataInput(bytes.fromhex(line["snapshot"]), "a snapshot")), change)
+        for line in lines
+    }
+
+
+def values(release: str, class_name: str = "java.lang.Object") -> list[tuple[bytes, Any]]:
+    lines = [line for line in written(release) if line["class"] == class_name and "bytes" in line]
+    return [(bytes.fromhex(line["bytes"]), line["value"]) for line in lines]
+
+
+def of_json(truth: Any) -> Any:
+    """The parsed JSON of a value: numbers are their texts; a time has only to be a text."""
+    if truth is None or isinstance(truth, bool | str):
+        return truth
+    if isinstance(truth, int):
+        return str(truth)
+    if isinstance(truth, list):
+        return [of_json(each) for each in truth]
+    ((tag, value),) = truth.items()
+    if tag != "map":
+        return (tag, value)
+    if all(isinstance(key, str) for key, _ in value):
+        return {key: of_json(each) for key, each in value}
+    return [{"key": of_json(key), "value": of_json(each)} for key, each in value]
+
+
+def is_json(found: Any, expected: Any) -> bool:
+    if isinstance(expected, tuple):
+        tag, text = expected
+        if tag in ("float", "double"):
+            width = np.float32 if tag == "float" else np.float64
+            return bool(width(found) == width(text)) or text == "NaN"
+        return found == text if tag in ("big", "bytes") else isinstance(found, str)
+    if isinstance(expected, list):
+        return isinstance(found, list) and len(found) == len(expected) and all(map(is_json, found, expected))
+    if isinstance(expected, dict):
+        return list(found) == list(expected) and all(is_json(found[key], expected[key]) for key in found)
+    return bool(found == expected)
+
+
+def is_value(found: Any, truth: Any) -> bool:
+    """Whether a cell of a typed column is the value."""
+    if truth is None or isinstance(truth, bool | str | int):
+        return bool(found == truth)
+    if isinstance(truth, list):
+        return isinstance(found, list) and len(found) == len(truth) and all(map(is_value, found, truth))
+    ((tag, value),) = truth.items()
+    if tag == "map":
+        pairs = zip(found, value, strict=True)
+        return all(is_value(mine[0], yours[0]) and is_value(mine[1], yours[1]) for mine, yours in pairs)
+    if tag in ("float", "double"):
+        return bool(found == float(value) or value == "NaN" or np.float32(found) == np.float32(value))
+    if tag == "bytes":
+        return bool(found.hex() == value)
+    if tag == "big":
+        return bool(found == value)
+    if tag == "millis":
+        return bool(round(found.timestamp() * 1000) == int(value))
+    if tag == "date":
+        return bool((found - datetime.date(1970, 1, 1)).days == int(value))
+    if tag == "time":
+        return bool(
+            ((found.hour * 60 + found.minute) * 60 + found.second) * 10**6 + found.microsecond == int(value) // 1000
+        )
+    return int(found.value) == int(value)
+
+
+def decoded(kind: FlinkType, octets: list[bytes]) -> list[Any]:
+    (column,) = decode_cells([kind], cells(*octets), [True], ORIGIN)
+    assert column is not None
+    column.validate(full=True)
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+def test_values_that_flink_wrote_are_json(release: str) -> None:
+    known = values(release)
+    found = decoded(kinds(release)["java.lang.Object"], [octets for octets, _ in known])
+    for text, (_, truth) in zip(found, known, strict=True):
+        read = None if text is None else json.loads(text, parse_int=str, parse_float=str)
+        assert is_json(read, of_json(truth)), (text, truth)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_value_of_one_type_has_a_column(release: str) -> None:
+    kind, typed = kinds(release)["java.lang.Object"], 0
+    assert isinstance(kind, KryoOf)
+    for octets, truth in values(release):
+        data = np.frombuffer(octets, np.uint8)
+        found = type_of(tape_of(forms_of(kind), data, np.array([0]), np.array([len(data)])))
+        if found != NO_TYPE:
+            column = KryoOf(kind.serializer, kind.class_name, None, kind.registrations, kind.is_old, shown_type(found))
+            (value,) = decoded(column, [octets])
+            assert is_value(value, truth), (found, value, truth)
+            typed += 1
+    assert typed > 300
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("class_name", "column"),
+    [("java.util.UUID", pa.string()), ("java.util.Date", pa.timestamp("us", "UTC")), ("java.util.Optional", None)],
+)
+def test_a_registered_class_is_read_by_its_number(release: str, class_name: str, column: pa.DataType | None) -> None:
+    kind = kinds(release)[class_name]
+    assert isinstance(kind, KryoOf)
+    shown = KryoOf(kind.serializer, class_name, None, kind.registrations, kind.is_old, column)
+    known = values(release, class_name)
+    found = decoded(shown, [octets for octets, _ in known])
+    if column is None:
+        assert all(
+            is_json(json.loads(a, parse_int=str, parse_float=str), of_json(b))
+            for a, (_, b) in zip(found, known, strict=True)
+        )
+    else:
+        assert all(is_value(value, truth) for value, (_, truth) in zip(found, known, strict=True))
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+def test_objects_that_follow_one_another_tell_their_ends(release: str) -> None:
+    known = values(release)
+    data = np.frombuffer(b"".join(octets + bytes([7]) for octets, _ in known), np.uint8)
+    kind, at, rows = [kinds(release)["java.lang.Object"], Basic("byte")], 0, 0
+    while rows < len(known):
+        found = decode_records(kind, data, at, len(data), len(known) - rows, [False, True], ORIGIN, True)
+        assert found.columns[1] is not None and set(found.columns[1].to_pylist()) == {7}
+        at, rows = found.at, rows + found.rows
+    assert at == len(data)
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("class_name", ["WriteKryo$Holder", "java.util.List"])
+def test_a_class_of_a_job_is_refused_by_the_name_of_its_serializer(release: str, class_name: str) -> None:
+    lines = [
+        line for line in written(release) if line["class"] == class_name and "WriteKryo$" in str(line.get("value"))
+    ]
+    assert lines
+    for line in lines:
+        with pytest.raises(UnsupportedError, match="KryoSerializer of"):
+            decoded(kinds(release)[class_name], [bytes.fromhex(line["bytes"])])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_damaged_objects_are_other_values_or_errors(release: str) -> None:
+    """Never another exception, nor endless time: every truncation, and random changes of single bytes."""
+    chance, kind = random.Random(7), kinds(release)["java.lang.Object"]
+    for octets, _ in values(release)[:120]:
+        changed = [octets[: chance.randrange(len(octets))] for _ in range(3)]
+        for _ in range(8):
+            place = chance.randrange(len(octets))
+            changed.append(octets[:place] + bytes([chance.randrange(256)]) + octets[place + 1 :])
+        for each in changed:
+            try:
+                (text,) = decoded(kind, [each])
+            except StateStoreError:
+                continue
+            assert text is None or json.loads(text) is not NotImplemented
+
+
+def test_a_value_of_another_type_than_the_sample_is_refused_with_advice() -> None:
+    kind = kinds("1.20.0")["java.lang.Object"]
+    assert isinstance(kind, KryoOf)
+    column = KryoOf(kind.serializer, kind.class_name, None, kind.registrations, True, pa.int64())
+    text = next(octets for octets, truth in values("1.20.0") if truth == "Kryo")
+    with pytest.raises(UnsupportedError, match="give the type json"):
+        decoded(column, [text])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (pa.int32(), pa.int64(), pa.int64()),
+        (pa.null(), pa.string(), pa.string()),
+        (pa.list_(pa.null()), pa.list_(pa.int8()), pa.list_(pa.int8())),
+        (pa.list_(pa.string()), pa.string(), NO_TYPE),
+        (pa.struct({"key": pa.string(), "item": pa.null()}), pa.struct({"key": pa.null(), "item": pa.int8()}),
+         pa.struct({"key": pa.string(), "item": pa.int8()})),
+    ],
+)  # fmt: skip
+def test_types_of_more_values_are_joined(one: pa.DataType, other: pa.DataType, both: pa.DataType) -> None:
+    assert common(one, other) == both and common(other, one) == both
+
+
+def test_fields_around_a_value_are_read() -> None:
+    kind = kinds("1.20.0")["java.lang.Object"]
+    octets, _ = values("1.20.0")[5]
+    pojo = PojoOf("shop.Basket", (("count", Basic("int")), ("tags", kind), ("total", Basic("int"))))
+    (found,) = decoded(TupleOf((pojo,)), [b"\2" + b"\0\0\0\0\5" + b"\0" + octets + b"\0\0\0\0\6"])
+    assert found["f0"]["count"] == 5 and found["f0"]["total"] == 6
