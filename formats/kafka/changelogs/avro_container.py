@@ -99,11 +99,13 @@ def avro_arrays(source: Any, path: str) -> Iterator[pa.Array]:
     stream = _opened(source, path)
     header = _header(stream)
     held: list[pa.Array] = []
+    rows = size = 0
     for found in _decoded_blocks(stream, header):
         held.append(found)
-        if sum(map(len, held)) >= _ROWS or sum(each.nbytes for each in held) >= _HELD_BYTES:
+        rows, size = rows + len(found), size + found.nbytes
+        if rows >= _ROWS or size >= _HELD_BYTES:
             yield pa.concat_arrays(held)
-            held = []
+            held, rows, size = [], 0, 0
     if held:
         yield pa.concat_arrays(held)
 
