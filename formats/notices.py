@@ -20,7 +20,7 @@ from statestore.formats.errors import CorruptError, NotFoundError
 STRICT = "strict"
 """The option of a read, by its lower-case name, with which a notice is an error."""
 Take = Callable[[str], None]
-TakeDamage = Callable[[CorruptError | NotFoundError, str], None]
+TakeDamage = Callable[[CorruptError | NotFoundError], None]
 
 
 class StateStoreWarning(UserWarning):
@@ -92,7 +92,12 @@ def notify_repaired(subject: str, errors: Iterable[CorruptError | NotFoundError]
         notify(subject, [how])
         return
     for error in errors:
-        take(error, how)
+        take(error)
+
+
+def is_verification() -> bool:
+    """Return whether this thread reads to verify files, also those parts of them that no read needs."""
+    return _damage_to.get() is not None
 
 
 @contextmanager

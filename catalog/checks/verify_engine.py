@@ -194,14 +194,13 @@ def _affecting(problem: Problem, table: EngineTable, version: int | None) -> Pro
     return replace(problem, versions=(first, last), affects=f"reads of {table.name}: {which}")
 
 
-def _add_repaired(
-    report: Report, table: EngineTable, version: int, error: CorruptError | NotFoundError, how: str
-) -> None:
+def _add_repaired(report: Report, table: EngineTable, version: int, error: CorruptError | NotFoundError) -> None:
     """Add the damage of a file that reads do without."""
     word, _ = table.source.version_words
+    found = error.message.removesuffix("; restore the file from a copy")
     text = (
-        f"{error.message}; reads succeed without this file, by the changes that are there ({word} {version} was read "
-        "so): restore the file from a copy, or wait until a later snapshot replaces it"
+        f"{found}; reads succeed without this file, by the changes that are there ({word} {version} was read so): "
+        "restore the file from a copy, or wait until a later snapshot replaces it"
     )
     _add(report, table, type(error)(error.code, text), version)
 

@@ -40,8 +40,8 @@ def unlisted_files(application: Folder, database: Database) -> Iterator[FileFind
         yield FileFinding(
             path,
             f"{path}: {ends}, and does not list the table files {_listed(spare)}: it was cut, and rows in them are not "
-            "read, or it was copied while the application wrote; restore it from a copy, or the store from its "
-            "changelog",
+            "read, or the application was killed or copied before it wrote them down; restore it from a copy, or the "
+            "store from its changelog",
         )
     elif spare:
         text = f"{folder.path}: {found.name} does not list the table files {_listed(spare)}: left over, or it lost them"

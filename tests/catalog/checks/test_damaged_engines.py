@@ -95,6 +95,15 @@ def test_a_file_of_a_savepoint(tmp_path: Path, damage: Damage) -> None:
     assert problems and all(file.name in problem.message for problem in problems)
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_table_file_of_a_checkpoint(tmp_path: Path, damage: Damage) -> None:
+    folder = copied("file-merging", tmp_path) / manifest("file-merging")["snapshots"][-1]["path"]
+    file = max((folder.parent / "shared").rglob("*"), key=lambda each: each.stat().st_size if each.is_file() else 0)
+    damage(file)
+    problems = [problem for each in statestore.verify(folder) for problem in each.problems]
+    assert problems and all(file.name in problem.message for problem in problems)
+
+
 @pytest.mark.parametrize("damage", [flip, cut])
 def test_a_segment_of_a_changelog(tmp_path: Path, damage: Damage) -> None:
     name = "orders-audited-changelog"
@@ -217,6 +226,16 @@ def test_a_snapshot_that_reads_do_without(tmp_path: Path, damage: Damage) -> Non
     assert [problem.versions for problem in found.problems] == [(5, 5)]
     said = found.problems[0].message
     assert "state/0/1/6.zip" in said and "reads succeed without this file" in said and found.rows
+
+
+def test_a_filter_that_no_read_needs(tmp_path: Path) -> None:
+    path = spark("spark4.3.0-agg__rkcl", tmp_path)
+    (file,) = (path / "state/0/0/SSTs").glob("000008-*.sst")
+    flip(file)  # within the Bloom filter
+    (found,) = statestore.verify(path)
+    assert found.problems and all(
+        "000008.sst: byte 1097: a block has checksum" in each.message for each in found.problems
+    )
 
 
 def test_a_lost_commit(tmp_path: Path) -> None:
