@@ -149,7 +149,8 @@ def segments(folder: Path) -> Path:
     """A partition of five segments as a broker leaves it: with an index of times, and the offsets of its leaders."""
     path = folder / "segments-0"
     shutil.copytree(unpacked("broker-logs") / "log" / path.name, path)
-    log = open_log(*log_partitions(path))
+    (partition,) = log_partitions(path)
+    log = open_log(partition)
     for file, end in zip(log.files, log.ends, strict=True):
         base = int(Path(file.path).stem)
         Path(file.path).with_suffix(".timeindex").write_bytes(struct.pack(">qi", 1_700_000_000_000, end - 1 - base))
@@ -237,9 +238,10 @@ def test_a_filter_that_no_read_needs(tmp_path: Path) -> None:
     (file,) = (path / "state/0/0/SSTs").glob("000008-*.sst")
     flip(file)  # within the Bloom filter
     (found,) = statestore.verify(path)
-    assert found.problems and all(
-        "000008.sst: byte 1097: a block has checksum" in each.message for each in found.problems
-    )
+    assert found.problems
+    for problem in found.problems:
+        assert "000008.sst: byte 1097: a block has checksum" in problem.message
+        assert f"SSTs/{file.name}" in problem.message
 
 
 def test_a_lost_commit(tmp_path: Path) -> None:
