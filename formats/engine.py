@@ -109,6 +109,19 @@ class StateSize:
     details: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class FileFinding:
+    """A finding about files of a state that its reads pass over, as a sentence that names the file.
+
+    ``damaged``: bytes that were written are lost. Without it the finding may be normal, and is told for who searches.
+    """
+
+    file: str
+    text: str
+    damaged: bool = True
+    version: int | None = None
+
+
 class Part(Protocol):
     """A small picklable piece of the rows of one state."""
 
@@ -362,6 +375,13 @@ class Source(Reader, ABC):
         """The size of what is kept of the state."""
         files = list(self.at(state, self.newest(state)).files())
         return StateSize(sum(file.bytes for file in files), files=len(files))
+
+    def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
+        """What is wrong with files of these versions although rows can be read, for a verification.
+
+        Reads do not ask for it, so it may cost as much as a read.
+        """
+        return ()
 
     def check_resumable(self, state: str, version: int) -> None:
         """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume,

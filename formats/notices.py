@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 
 STRICT = "strict"
 """The option of a read, by its lower-case name, with which a notice is an error."""
 Take = Callable[[str], None]
+TakeDamage = Callable[[CorruptError | NotFoundError], None]
 
 
 class StateStoreWarning(UserWarning):
@@ -32,6 +33,7 @@ def _warn(text: str) -> None:
 
 _program: list[Take] = []
 _taken_by: ContextVar[Take | None] = ContextVar("taken_by", default=None)
+_damage_to: ContextVar[TakeDamage | None] = ContextVar("damage_to", default=None)
 
 
 def notify(subject: str, reasons: Iterable[str], *, strict: bool = False) -> None:
@@ -78,6 +80,34 @@ def notices_to(take: Take, *, all_threads: bool = False) -> Iterator[None]:
         yield
     finally:
         _taken_by.reset(token)
+
+
+def notify_repaired(subject: str, errors: Iterable[CorruptError | NotFoundError], how: str) -> None:
+    """Tell that a read of ``subject`` succeeded without files that cannot be read, and ``how``.
+
+    Users get a notice, a verification each of the errors.
+    """
+    take = _damage_to.get()
+    if take is None:
+        notify(subject, [how])
+        return
+    for error in errors:
+        take(error)
+
+
+def is_verification() -> bool:
+    """Return whether this thread reads to verify files, also those parts of them that no read needs."""
+    return _damage_to.get() is not None
+
+
+@contextmanager
+def damage_to(take: TakeDamage) -> Iterator[None]:
+    """Pass each error of a file that a read within the block does without to ``take``, in place of a notice."""
+    token = _damage_to.set(take)
+    try:
+        yield
+    finally:
+        _damage_to.reset(token)
 
 
 def is_strict(options: Mapping[str, str]) -> bool:

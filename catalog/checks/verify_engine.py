@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from statestore.catalog.checks.verify_report import Problem, Progress, Report, Verification, problem_of
 from statestore.catalog.engines.delta_history import DeltaSplit
@@ -17,7 +18,7 @@ from statestore.catalog.engines.engine_table import EngineTable
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
-from statestore.formats.notices import notices_to
+from statestore.formats.notices import damage_to, notices_to
 from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import Query
 
@@ -48,11 +49,13 @@ def _verified(states: EngineStates, name: str, progress: Callable[[Progress], No
         _add(report, table, error, None)
     with notices_to(report.note):
         for version in versions:
-            rows += _read(table, version, report)
+            with damage_to(partial(_add_repaired, report, table, version)):
+                rows += _read(table, version, report)
         if deep and len(versions) > 1:
             _read_changes(table, report)
     try:
         _add_lost(table, report)
+        _add_findings(table, versions, report)
         _add_damage(table, report)
     except StateStoreError as error:
         _add(report, table, error, None)
@@ -191,6 +194,29 @@ def _affecting(problem: Problem, table: EngineTable, version: int | None) -> Pro
     return replace(problem, versions=(first, last), affects=f"reads of {table.name}: {which}")
 
 
+def _add_repaired(report: Report, table: EngineTable, version: int, error: CorruptError | NotFoundError) -> None:
+    """Add the damage of a file that reads do without."""
+    word, _ = table.source.version_words
+    found = error.message.removesuffix("; restore the file from a copy")
+    text = (
+        f"{found}; reads succeed without this file, by the changes that are there ({word} {version} was read so): "
+        "restore the file from a copy, or wait until a later snapshot replaces it"
+    )
+    _add(report, table, type(error)(error.code, text), version)
+
+
+def _add_findings(table: EngineTable, versions: Sequence[int], report: Report) -> None:
+    """Add what files show that no read meets."""
+    for found in table.source.file_findings(table.state, versions):
+        if not found.damaged:
+            report.note(found.text)
+            continue
+        report.notes[:] = [note for note in report.notes if found.file not in note]
+        if len(report.problems) < MOST_PROBLEMS:
+            problem = Problem(ErrorCode.FILE_DAMAGED, found.file, found.text, f"reads of {table.name}")
+            report.add(_affecting(problem, table, found.version))
+
+
 def _add_damage(table: EngineTable, report: Report) -> None:
     """Add damage that a summary shows and that the read did not meet, such as that of files of other states.
 
@@ -198,6 +224,8 @@ def _add_damage(table: EngineTable, report: Report) -> None:
     """
     size = table.source.size(table.state)
     for text in size.problems:
+        if any(known.message in text or text in known.message for known in report.problems):
+            continue
         if size.damaged:
             affects = f"{table.name}, or other states in the same files"
             report.add(Problem(ErrorCode.FILE_DAMAGED, table.source.path, text, affects))

@@ -254,8 +254,9 @@ class FlinkSource(Source):
             lost = NotFoundError(ErrorCode.FLINK_FILE_MISSING, f"{snapshot.files.path}: files are missing")
             self._check_whole([lost])
         missing, damaged = ([each.name for each in files if each.role == role] for role in (MISSING, DAMAGED))
+        where = snapshot.files.path
         problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
-        problems += [f"files have another size than the snapshot says: {', '.join(damaged[:5])}"] if damaged else []
+        problems += [f"files have another size than {where} says: {', '.join(damaged[:5])}"] if damaged else []
         problems += [f"{found.error}"] if found.error is not None else []
         broken = self._broken()
         problems += [] if broken is None else [broken.message]

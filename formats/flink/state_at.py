@@ -15,7 +15,13 @@ from statestore.formats.flink.changelog.changelog_reading import read_changelog
 from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children
 from statestore.formats.flink.snapshot.handles import ChangelogHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles, needed_files
+from statestore.formats.flink.snapshot.snapshot_files import (
+    SnapshotFiles,
+    handles_of_keyed,
+    naming_files,
+    naming_metadata,
+    needed_files,
+)
 from statestore.formats.flink.stored_parts import GroupsPart, asked_groups, asked_ranges, parts_of
 from statestore.formats.flink.streams.keyed_reading import KeyedReading, read_database, read_heap, read_savepoint
 from statestore.formats.flink.streams.keyed_reading import read_timers as read_raw_timers
@@ -105,9 +111,9 @@ class KeyedAt(StateAt):
         try:
             yield from found
         except CorruptError as error:
-            if error.code == ErrorCode.FLINK_ROW and _has_avro(form.stored):
-                raise CorruptError(ErrorCode.FLINK_ROW, f"{error.message}{_OTHER_SCHEMA}") from error
-            raise
+            more = _OTHER_SCHEMA if error.code == ErrorCode.FLINK_ROW and _has_avro(form.stored) else ""
+            handles = (handle for _, handle in handles_of_keyed(stored.handle, ""))
+            raise naming_files(CorruptError(error.code, f"{error.message}{more}"), handles) from error
 
     def _stored_rows(
         self, reading: KeyedReading, stored: StoredKeyed | StoredTimers, part: Any, filters: Sequence[Filter]
@@ -131,6 +137,9 @@ class KeyedAt(StateAt):
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return self.origin.explain_loss(error, versions)
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return naming_metadata(error, self.files_of.path)
 
 
 def _has_avro(kind: FlinkType) -> bool:
@@ -175,15 +184,21 @@ class ElementsAt(StateAt):
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for each in self.stored:
             with self.files_of.open_at(each.handle.stream) as stream:
-                yield from operator_rows(
-                    self.form, stream, each.handle, each.subtask, each.header.compressed, columns, self.label
-                )
+                try:
+                    yield from operator_rows(
+                        self.form, stream, each.handle, each.subtask, each.header.compressed, columns, self.label
+                    )
+                except CorruptError as error:
+                    raise naming_files(error, [each.handle.stream]) from error
 
     def files(self) -> Iterator[StateFile]:
         return needed_files(self.files_of, self.operator)
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return self.origin.explain_loss(error, versions)
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return naming_metadata(error, self.files_of.path)
 
 
 @dataclass(frozen=True)

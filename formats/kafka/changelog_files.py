@@ -8,11 +8,12 @@ topics/<topic>/.../<topic>+<p>+<offset>.json   what Kafka Connect's sinks have w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statestore.formats.engine import FileFinding
 from statestore.formats.kafka.changelogs.connect_names import connect_file, connect_files, recognises_connect
 from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordOptions
 from statestore.formats.places.folder import Folder
@@ -77,6 +78,30 @@ class FileTopics:
         if self.files[topic][0].endswith(".log"):
             return tuple(map(open_log, log_partitions(self.path, topic)))
         return tuple(record_files(self.files[topic], options=self.options))
+
+    def lost(self, topic: str, logs: Sequence[RecordLog]) -> Iterator[FileFinding]:
+        """What files beside the segments of a broker's log show to be lost.
+
+        Of exported records only an empty file is known.
+        """
+        from statestore.formats.kafka.logs.log_directory import partitions_without_segments
+        from statestore.formats.kafka.logs.log_reading import SegmentLog
+        from statestore.formats.kafka.logs.lost_segments import lost_segments
+
+        for log in logs:
+            if isinstance(log, SegmentLog) and log.files:
+                yield from lost_segments(log)
+        for file in self.files[topic]:
+            if Path(file).stat().st_size == 0:
+                text = f"{file}: an empty file: no record was written yet, or all of them are lost"
+                yield FileFinding(file, text, damaged=False)
+        if self.files[topic][0].endswith(".log"):
+            for folder in partitions_without_segments(self.path, topic):
+                yield FileFinding(
+                    folder,
+                    f"{folder}: found no segment, and a broker always has one; restore them from a copy or another "
+                    "replica",
+                )
 
     def size(self, topic: str) -> tuple[int, int]:
         """Bytes and number of the files of a topic."""

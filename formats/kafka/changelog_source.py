@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Protocol
 
-from statestore.formats.engine import Part, Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, changelog_schema
@@ -57,6 +57,9 @@ class Topics(Protocol):
 
     def size(self, topic: str) -> tuple[int | None, int | None]:
         """Bytes and number of files; None: unknown."""
+
+    def lost(self, topic: str, logs: Sequence[RecordLog]) -> Iterable[FileFinding]:
+        """What the logs of a topic lack that once was there."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,10 @@ class ChangelogSource(Source):
 
     def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
         return tuple(dict.fromkeys(remark for log in self.changelog(state).logs for remark in log.findings.remarks))
+
+    def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
+        """Return what the logs have lost, as the files beside them show."""
+        return tuple(self.topics.lost(state, self.changelog(state).logs))
 
     def _given(self, topic: str) -> Given:
         """Return the settings of a topic: under its name, or the one store whose changelog it is."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from statestore.formats.engine import Part, Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.jobs import Job, JobInput
@@ -24,6 +24,7 @@ from statestore.formats.kafka.directory.store_facts import (
     notices_of,
     store_facts,
 )
+from statestore.formats.kafka.directory.unlisted_files import unlisted_files
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
 from statestore.formats.kafka.schemas.schema_files import public_serde
@@ -163,6 +164,11 @@ class ApplicationSource(Source):
             damaged=any(database.is_damaged for database in databases),
             details=tuple(partition_note(each) for each in facts),
         )
+
+    def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
+        """Return the table files that no MANIFEST lists, so that no read has their rows."""
+        databases = [database for each in self.store(state).partitions for database in each.databases]
+        return [found for each in databases for found in unlisted_files(self.application.folder, each)]
 
     def facts(self, state: str) -> list[StoreFacts]:
         """Offsets, sizes and problems of each partition of a store."""

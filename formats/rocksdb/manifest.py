@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,31 @@ def next_file_number(directory: Path) -> int:
     fields are not known.
     """
     return _replayed(directory)[1].next_file
+
+
+@dataclass(frozen=True)
+class UnlistedTables:
+    """The table files of a directory that its MANIFEST, the file ``name``, does not list.
+
+    ``newer`` are numbered as those that are made after its last edit; ``others`` are left over from a compaction, or
+    were listed by an edit that is lost. ``is_cut``: the MANIFEST ends within a record or a group of edits.
+    """
+
+    name: str
+    newer: tuple[str, ...]
+    others: tuple[str, ...]
+    is_cut: bool
+
+
+def unlisted_tables(directory: Path, tables: Iterable[str]) -> UnlistedTables:
+    """Compare the names of table files (``000012.sst``) with a MANIFEST. Raises as `next_file_number`."""
+    path, replay = _replayed(directory)
+    listed = {number for family in replay.families.values() for number in family.files}
+    spare = sorted((int(name.partition(".")[0]), name) for name in tables)
+    spare = [each for each in spare if each[0] not in listed]
+    newer = tuple(name for number, name in spare if number >= replay.next_file)
+    others = tuple(name for number, name in spare if number < replay.next_file)
+    return UnlistedTables(path.name, newer, others, replay.broken is not None)
 
 
 def _replayed(directory: Path) -> tuple[Path, _Replay]:

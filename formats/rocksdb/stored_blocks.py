@@ -52,6 +52,18 @@ def read_block(descriptor: int, handle: BlockHandle, checksums: Checksums, versi
 
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a codec that is not known.
     """
+    payload, codec = verified_block(descriptor, handle, checksums, path)
+    where = f"byte {handle.offset}"
+    try:
+        return decompressed(payload, codec, version)
+    except Malformed as error:
+        raise corrupt(path, f"{where}: a block cannot be decompressed ({error})") from error
+    except Unreadable as error:
+        raise Unreadable(f"{path}, {where}: {error}") from error
+
+
+def verified_block(descriptor: int, handle: BlockHandle, checksums: Checksums, path: str) -> tuple[bytes, int]:
+    """Read a block as it is stored, and its codec. Raises CorruptError ROCKSDB_FILE."""
     where = f"byte {handle.offset}"
     if handle.size > _MOST_PLAIN:
         raise corrupt(path, f"{where}: found a block of {handle.size} bytes, expected at most {_MOST_PLAIN}")
@@ -62,12 +74,7 @@ def read_block(descriptor: int, handle: BlockHandle, checksums: Checksums, versi
     actual, expected = _checksum(raw[: handle.size + 1], handle.offset, checksums), int.from_bytes(raw[-4:], "little")
     if actual != expected:
         raise corrupt(path, f"{where}: a block has checksum {actual:#010x}, expected {expected:#010x}")
-    try:
-        return decompressed(payload, codec, version)
-    except Malformed as error:
-        raise corrupt(path, f"{where}: a block cannot be decompressed ({error})") from error
-    except Unreadable as error:
-        raise Unreadable(f"{path}, {where}: {error}") from error
+    return payload, codec
 
 
 def decompressed(payload: bytes, codec: int, version: int = LENGTHS_SINCE) -> bytes:

@@ -16,10 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from statestore.formats.notices import is_verification
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
-from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, Checksums, read_block
+from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, Checksums, read_block, verified_block
 
 BINARY_INDEX, HASH_INDEX, TWO_LEVEL_INDEX = 0, 1, 2
 MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
@@ -81,7 +82,16 @@ def read_head(descriptor: int, size: int, path: str) -> TableHead:
         index = _named_handle(meta, _INDEX)
     handle = _inside(_named_handle(meta, _PROPERTIES), size)
     properties = dict(block_entries(read_block(descriptor, handle, checksums, version, path)))
-    return TableHead(path, size, checksums, version, _inside(index, size), properties, meta)
+    head = TableHead(path, size, checksums, version, _inside(index, size), properties, meta)
+    if is_verification():
+        _check_meta_blocks(descriptor, head)
+    return head
+
+
+def _check_meta_blocks(descriptor: int, head: TableHead) -> None:
+    """Compare the checksums of blocks that no scan needs, such as filters. RocksDB itself looks keys up in them."""
+    for name in head.meta:
+        verified_block(descriptor, _inside(_named_handle(head.meta, name), head.size), head.checksums, head.path)
 
 
 def check_readable(head: TableHead) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.jobs import Job, JobInput
@@ -60,7 +60,7 @@ from statestore.formats.spark.readable_batches import (
 from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state, read_unsafe, unsafe_columns
 from statestore.formats.spark.state_size import rows_of, size_of
-from statestore.formats.spark.unrecorded_state import check_begun, check_given, reasons_against
+from statestore.formats.spark.unrecorded_state import check_begun, check_given, log_findings, reasons_against
 from statestore.formats.values.filters import Filter, mask
 
 OPERATOR_STATE = "state_0"
@@ -284,6 +284,10 @@ class CheckpointSource(Source):
         return reasons + [
             f"{each}; Spark does not verify this file, and it was read as it is" for each in found if each is not None
         ]
+
+    def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
+        """Return the logs that differ from their checksums, and batches that have all their state and no commit."""
+        return log_findings(self.checkpoint, self.state_view(state).store, versions)
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]

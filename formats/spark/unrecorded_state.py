@@ -6,13 +6,17 @@ what stays unknown is said beside the rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
+from statestore.formats.engine import FileFinding
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.places.folder import Folder
 from statestore.formats.spark.checkpoint.begun_batches import begun_notice
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, data_files
+from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.given_types import given_names, names_of
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import StateView
@@ -53,6 +57,54 @@ def check_begun(checkpoint: Checkpoint, store: Store) -> None:
         f"it was begun and not committed, and {len(without)} of {len(listed)} partitions have not written their state "
         f"of it ({', '.join(without)}); leave out uncommitted, which shows the batch before it",
     )
+
+
+def uncommitted_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
+    """The batches after the newest commit of which all partitions of a store have their state, ascending.
+
+    The query was between the two writes, or the file of the commit is lost: nothing tells them apart.
+    """
+    begun = [number for number in checkpoint.root.at("offsets").numbered() if number > checkpoint.batches[-1]]
+    if not begun:
+        return []
+    listed = [data_files(checkpoint.folder(store, number)) for number in store.partitions]
+    written = [{file.version - 1 for file in files} for files in listed]
+    return [number for number in begun if written and all(number in each for each in written)]
+
+
+def log_findings(checkpoint: Checkpoint, store: Store, versions: Sequence[int]) -> list[FileFinding]:
+    """What the logs of offsets and commits show: differences from checksums, and the batches without a commit."""
+    root = checkpoint.root
+    found = []
+    for number in versions if root.is_local else ():
+        for log in LOGS:
+            path = root.at(log, number).path
+            difference = side_difference(path)
+            if difference is not None:
+                text = f"{difference}; Spark reads this file without a check: restore it from a copy"
+                found.append(FileFinding(path, text, version=number))
+    for log in LOGS:
+        found += _gaps(root, log)
+    for number in uncommitted_batches(checkpoint, store):
+        path = root.at("commits", number).path
+        text = (
+            f"{path}: no such file, and offsets/{number} and state of batch {number} in all partitions are there: the "
+            "query was about to commit it, or the file is lost; option uncommitted reads the batch"
+        )
+        found.append(FileFinding(path, text, damaged=False, version=number))
+    return found
+
+
+def _gaps(root: Folder, log: str) -> Iterator[FileFinding]:
+    """The files that a log lacks between others. The query removes only those before all others."""
+    numbers = root.at(log).numbered()
+    for before, after in pairwise(numbers):
+        if after == before + 1:
+            continue
+        path = root.at(log, before + 1).path
+        last = "" if after == before + 2 else f" (and so up to {after - 1})"
+        text = f"{path}: no such file{last}, between {before} and {after}; restore it from a copy"
+        yield FileFinding(path, text, version=before + 1)
 
 
 def reasons_against(checkpoint: Checkpoint, state_view: StateView, versions: Sequence[int]) -> list[str]:

@@ -23,10 +23,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StorageError, shown
-from statestore.formats.flink.snapshot.handles import FileHandle, RelativeHandle, RocksHandle, StreamHandle
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, StorageError, shown
+from statestore.formats.flink.snapshot.handles import (
+    FileHandle,
+    RelativeHandle,
+    RocksHandle,
+    SegmentHandle,
+    StreamHandle,
+)
 from statestore.formats.flink.snapshot.held_files import OPEN_FILES, OpenFiles
-from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, SnapshotFiles
+from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, SnapshotFiles, described_name
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
@@ -79,6 +85,7 @@ def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]
             yield directory
         except (CorruptError, StorageError, NotFoundError) as error:
             _check_links(files, directory, wanted, error)
+            _name_stored(wanted, error)
             raise
 
 
@@ -161,6 +168,14 @@ def _check_links(
         linked = directory / name
         if linked.is_symlink() and not linked.exists():
             raise files.missing(handle, [str(linked.readlink())]) from error
+
+
+def _name_stored(wanted: Sequence[tuple[str, StreamHandle]], error: StateStoreError) -> None:
+    """Add to an error the file of the snapshot that holds the file of RocksDB of which it tells."""
+    for name, handle in wanted:
+        if name in error.message and isinstance(handle, FileHandle | RelativeHandle | SegmentHandle):
+            error.message += f"; the snapshot has {name} of RocksDB in {described_name(handle)}"
+            error.args = (error.code, error.message)
 
 
 def _check_manifest(files: SnapshotFiles, directory: Path, names: Sequence[str]) -> None:

@@ -249,9 +249,29 @@ class SnapshotFiles:
         return Located(replace(self.folder, path=folder, seen=None), name, start, handle.size, found)
 
 
+def naming_files(error: CorruptError, handles: Iterable[StreamHandle]) -> CorruptError:
+    """The error with the files that hold the bytes of a row; those in ``_metadata`` itself are named already."""
+    stored = (each for each in handles if not isinstance(each, InPlace | EmptyHandle))
+    names = list(dict.fromkeys(map(described_name, stored)))
+    if error.code != ErrorCode.FLINK_ROW or not names:
+        return error
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return CorruptError(error.code, f"{error.message}; its bytes are in {', '.join(names[:_MOST_NAMED])}{more}")
+
+
+def naming_metadata(error: CorruptError, path: str) -> CorruptError:
+    """The error with ``_metadata``, at ``path``, beside the file that it points into: either may be damaged."""
+    if error.code not in (ErrorCode.FLINK_FILE, ErrorCode.FLINK_ROW) or path in error.message:
+        return error
+    return CorruptError(
+        error.code, f"{error.message}; where this state lies is said by {path}, which may be the damaged file instead"
+    )
+
+
 # The files that the state of an operator needs: in the snapshot's folder, or in another one
 
 
+_MOST_NAMED = 3
 MISSING, DAMAGED, CHANGES = "missing", "damaged", "changes"
 
 
@@ -300,13 +320,14 @@ def handles_of(operator: OperatorSnapshot) -> Iterator[tuple[str, StreamHandle]]
     for subtask in operator.subtasks:
         for keyed, role in ((subtask.managed_keyed, "keyed state"), (subtask.raw_keyed, "timers")):
             if keyed is not None:
-                yield from _handles_of_keyed(keyed, role)
+                yield from handles_of_keyed(keyed, role)
         for elements in (subtask.managed_operator, subtask.raw_operator):
             if elements is not None:
                 yield "operator state", elements.stream
 
 
-def _handles_of_keyed(keyed: KeyedHandle, role: str) -> Iterator[tuple[str, StreamHandle]]:
+def handles_of_keyed(keyed: KeyedHandle, role: str) -> Iterator[tuple[str, StreamHandle]]:
+    """Yield the handles of the keyed state of a subtask, each with its role."""
     if isinstance(keyed, RocksHandle):
         yield "header", keyed.meta
         for name, handle in (*keyed.shared, *keyed.private):
@@ -315,7 +336,7 @@ def _handles_of_keyed(keyed: KeyedHandle, role: str) -> Iterator[tuple[str, Stre
         yield role, keyed.stream
     elif isinstance(keyed, ChangelogHandle):
         for base in keyed.materialized:
-            yield from _handles_of_keyed(base, role)
+            yield from handles_of_keyed(base, role)
         for part in keyed.changes:
             if isinstance(part, ChangeSet):
                 yield CHANGES, part.stream

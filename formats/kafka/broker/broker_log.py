@@ -9,7 +9,7 @@ one, by the offsets of its records.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,10 +19,11 @@ import pyarrow as pa
 import xxhash
 
 from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.engine import FileFinding
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.broker.connection import ANSWER_S, BrokerAddress, Connection, changed, connected
-from statestore.formats.kafka.changelogs.record_log import LogFindings
+from statestore.formats.kafka.changelogs.record_log import LogFindings, RecordLog
 from statestore.formats.kafka.changelogs.records import ListedHeaders, Records
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS, empty_headers
 from statestore.formats.kernels.arrays import Ints
@@ -202,6 +203,10 @@ class BrokerTopics:
     def size(self, topic: str) -> tuple[int | None, int | None]:
         """A broker does not say how many bytes and files a topic has."""
         return None, None
+
+    def lost(self, topic: str, logs: Sequence[RecordLog]) -> tuple[FileFinding, ...]:
+        """A broker gives no files."""
+        return ()
 
 
 def broker_topics(address: BrokerAddress, suffix: str) -> BrokerTopics:

@@ -62,6 +62,15 @@ def log_partitions(path: str | os.PathLike[str], topic: str | None = None) -> tu
     return tuple(sorted(chosen, key=lambda found: (found.topic, found.partition)))
 
 
+def partitions_without_segments(path: str | os.PathLike[str], topic: str) -> tuple[str, ...]:
+    """The directories of partitions of a topic in a broker's log directory that have no segment file."""
+    root = Path(path)
+    with disk_errors("list", root):
+        folders = sorted(entry.path for entry in os.scandir(root) if Path(entry.path).is_dir())
+    found = [_partition(Path(folder), keep_empty=True) for folder in folders]
+    return tuple(each.folder for each in found if each is not None and each.topic == topic and not each.segments)
+
+
 def one_topic(partitions: tuple[LogPartition, ...], path: object) -> tuple[LogPartition, ...]:
     """The partitions if they are of one topic. Raises InvalidInputError MISSING_OPTION if they are of several."""
     topics = sorted({found.topic for found in partitions})

@@ -43,13 +43,17 @@ ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 
 @dataclass(frozen=True)
 class SegmentLog:
-    """The surveyed log of one partition; a `RecordLog`. It holds no open file."""
+    """The surveyed log of one partition; a `RecordLog`. It holds no open file.
+
+    ``ends`` are the offsets that follow each of its files.
+    """
 
     topic: str
     findings: LogFindings
     isolation: Isolation
     files: tuple[SegmentFile, ...]
     outcomes: Outcomes
+    ends: tuple[int, ...] = ()
 
     @property
     def partition(self) -> int:
@@ -94,9 +98,10 @@ def open_log(partition: LogPartition, isolation: Isolation = "read_committed") -
             ErrorCode.FILE_NOT_FOUND, f"file {error.filename} of {partition.folder} is gone; list the partitions again"
         ) from error
     load_if_it_pays(sum(file.stop for file in files))
-    survey = _Survey(partition)
+    survey, ends = _Survey(partition), list[int]()
     for number, (name, file) in enumerate(zip(partition.segments, files, strict=True)):
         files[number] = survey.file(name, file, last=number == len(files) - 1)
+        ends.append(max(survey.next, base_offset(name)))
     outcomes = survey.transactions.outcomes()
     unstable = 0
     aborted = survey.transactions.aborted_records
@@ -118,7 +123,7 @@ def open_log(partition: LogPartition, isolation: Isolation = "read_committed") -
         open_transactions,
         survey.tail,
     )
-    return SegmentLog(partition.topic, findings, isolation, tuple(files), outcomes)
+    return SegmentLog(partition.topic, findings, isolation, tuple(files), outcomes, tuple(ends))
 
 
 def log_records(

@@ -199,7 +199,12 @@ def zip_rows(
                 yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:
             forget_parts()  # a table file that is restored has the name of the damaged one
-            raise corrupt_file(path, error.message) from error
+            raise corrupt_file(path, f"{error.message}{_stored(error.message, found)}") from error
+
+
+def _stored(text: str, found: Zip) -> str:
+    """The names in ``SSTs/`` of the table files that a text names as they are called in a zip."""
+    return "".join(f"; {local} is SSTs/{stored}" for local, (stored, _) in found.tables.items() if local in text)
 
 
 def split_keys(folder: Folder, file: DataFile, family_id: int | None, part_bytes: int, most: int) -> list[KeyBounds]:

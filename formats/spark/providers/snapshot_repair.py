@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
-from statestore.formats.notices import notify
+from statestore.formats.notices import notify_repaired
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.checkpoint.state_errors import without_advice
@@ -142,4 +142,5 @@ def _say(where: str, chosen: LoadPlan, spoiled: dict[str, CorruptError | NotFoun
     limit = f"; Spark replays at most {MOST_REPLAYED} ({_OPTION}.maxChangeFileReplay)" if count > MOST_REPLAYED else ""
     how = f"read from {base} and the {count} files of changes since then, as Spark does ({_OPTION}.enabled){limit}"
     found = "; ".join(map(without_advice, spoiled.values()))
-    notify(where, [f"{', '.join(spoiled)} cannot be read, so the state was {how}; no row is missing: {found}"])
+    text = f"{', '.join(spoiled)} cannot be read, so the state was {how}; no row is missing: {found}"
+    notify_repaired(where, spoiled.values(), text)

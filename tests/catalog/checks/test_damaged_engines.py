@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from support.flink.fixtures import copied, manifest
 from support.kafka.applications import unpacked
 
 import statestore
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle
+from statestore.formats.flink.snapshot.metadata import parse_metadata
+from statestore.formats.kafka.logs.log_directory import log_partitions
+from statestore.formats.kafka.logs.log_reading import open_log
 
 Damage = Callable[[Path], None]
 
@@ -40,19 +45,23 @@ def spark(name: str, folder: Path) -> Path:
     return Path(shutil.copytree(checkpoint_path(name), folder / "checkpoint"))
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])
+def test_a_whole_checkpoint(name: str) -> None:
+    (found,) = statestore.verify(checkpoint_path(name), deep=True)
+    assert found.ok and not found.notes
+
+
 @pytest.mark.parametrize(
-    ("name", "file", "newest"),
+    ("name", "file", "newest", "damage"),
     [
-        ("spark4.3.0-agg__hdfs", "state/0/1/6.delta", True),
-        ("spark4.3.0-agg__hdfs", "state/0/0/2.delta", False),
-        ("spark4.3.0-agg__rkcl", "state/0/1/5.changelog", False),
-        ("spark4.3.0-agg__rkcl", "state/0/0/2.changelog", False),
+        *(("spark4.3.0-agg__hdfs", "state/0/1/6.delta", True, damage) for damage in DAMAGES),
+        *(("spark4.3.0-agg__hdfs", "state/0/0/2.delta", False, damage) for damage in (flip, Path.unlink)),
+        *(("spark4.3.0-agg__rkcl", "state/0/1/5.changelog", False, damage) for damage in (cut, empty)),
+        *(("spark4.3.0-agg__rkcl", "state/0/0/2.changelog", False, damage) for damage in (flip, Path.unlink)),
     ],
 )
 def test_a_file_of_a_checkpoint(tmp_path: Path, name: str, file: str, newest: bool, damage: Damage) -> None:
     path = spark(name, tmp_path)
-    assert all(each.ok for each in statestore.verify(path, deep=True))
     damage(path / file)
     (found,) = statestore.verify(path)
     assert found.ok != (newest or damage is Path.unlink)  # names of files alone show that a batch is lost
@@ -80,11 +89,20 @@ def test_each_damaged_part_is_told_once_with_its_versions(tmp_path: Path) -> Non
     assert all("batches 0 to" in problem.affects for problem in told.values())
 
 
-@pytest.mark.parametrize("damage", [cut, empty, Path.unlink])  # files of the heap have no checksums
+@pytest.mark.parametrize("damage", [cut, Path.unlink])  # files of the heap have no checksums
 def test_a_file_of_a_savepoint(tmp_path: Path, damage: Damage) -> None:
     folder = copied("sql", tmp_path) / manifest("sql")["snapshots"][-1]["path"]
     files = [each for each in folder.iterdir() if each.is_file() and each.name != "_metadata"]
     file = max(files, key=lambda each: each.stat().st_size)
+    damage(file)
+    problems = [problem for each in statestore.verify(folder) for problem in each.problems]
+    assert problems and all(file.name in problem.message for problem in problems)
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+def test_a_table_file_of_a_checkpoint(tmp_path: Path, damage: Damage) -> None:
+    folder = copied("file-merging", tmp_path) / manifest("file-merging")["snapshots"][-1]["path"]
+    file = max((folder.parent / "shared").rglob("*"), key=lambda each: each.stat().st_size if each.is_file() else 0)
     damage(file)
     problems = [problem for each in statestore.verify(folder) for problem in each.problems]
     assert problems and all(file.name in problem.message for problem in problems)
@@ -122,3 +140,127 @@ def test_the_command_reads_all_versions(tmp_path: Path) -> None:
     assert run("verify", path).code == 0
     said = run("verify", path, "--deep")
     assert said.code == 1 and "state/0/0/1.delta" in said.out
+
+
+# Damage that reads pass over, or that another file than the damaged one shows
+
+
+def segments(folder: Path) -> Path:
+    """A partition of five segments as a broker leaves it: with an index of times, and the offsets of its leaders."""
+    path = folder / "segments-0"
+    shutil.copytree(unpacked("broker-logs") / "log" / path.name, path)
+    (partition,) = log_partitions(path)
+    log = open_log(partition)
+    for file, end in zip(log.files, log.ends, strict=True):
+        base = int(Path(file.path).stem)
+        Path(file.path).with_suffix(".timeindex").write_bytes(struct.pack(">qi", 1_700_000_000_000, end - 1 - base))
+    checkpoint(path / "leader-epoch-checkpoint", "0 0")
+    return path
+
+
+def checkpoint(path: Path, line: str) -> None:
+    path.write_text(f"0\n1\n{line}\n")
+
+
+def drop(path: Path, base: int) -> None:
+    for file in path.glob(f"{base:020}.*"):
+        file.unlink()
+
+
+def cleaned(path: Path, offset: int) -> None:
+    checkpoint(path.parent / "cleaner-offset-checkpoint", f"segments 0 {offset}")
+
+
+def behind(path: Path) -> None:
+    drop(path, 26)
+    checkpoint(path.parent / "recovery-point-offset-checkpoint", "segments 0 27")
+
+
+def lost_with_its_index(path: Path) -> None:
+    drop(path, 6)
+    cleaned(path, 0)
+
+
+def lost_partition(path: Path) -> None:
+    (path.parent / "segments-1").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda path: None, None),
+        (lambda path: cleaned(path, 26), None),
+        (lambda path: (path / f"{6:020}.log").unlink(), f"{6:020}.log: this segment of partition 0 is missing"),
+        (lambda path: empty(path / f"{6:020}.log"), f"{6:020}.log: ends at byte 0 before offset 6, but {6:020}.time"),
+        (lambda path: empty(path / f"{26:020}.log"), f"{26:020}.log: ends at byte 0 before offset 26, but"),
+        (lost_with_its_index, "offsets 6 to 17 before this segment are missing"),
+        (behind, "recovery-point-offset-checkpoint has offset 27"),
+        (lambda path: drop(path, 0), f"{6:020}.log: is the first segment of partition 0, whose log began at offset 0"),
+        (lost_partition, "segments-1: found no segment"),
+    ],
+)
+def test_a_lost_segment(tmp_path: Path, damage: Callable[[Path], object], told: str | None) -> None:
+    damage(segments(tmp_path))
+    (found,) = statestore.verify(tmp_path)
+    assert [told in problem.message for problem in found.problems] == [True] if told else found.ok
+    assert not any("compacted, or a segment is lost" in note for note in found.notes)
+
+
+def test_a_gap_between_segments_that_may_be_compacted_is_a_note(tmp_path: Path) -> None:
+    drop(segments(tmp_path), 6)
+    (found,) = statestore.verify(tmp_path)
+    assert found.ok and any("offsets 6 to 17 before" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("damage", "file"), [(cut, "MANIFEST"), (Path.unlink, "sst")])
+def test_a_database_of_a_state_directory(tmp_path: Path, damage: Damage, file: str) -> None:
+    path = tmp_path / "orders" / "5_0"
+    shutil.copytree(unpacked("orders") / "state" / "orders" / path.name, path)
+    assert all(each.ok for each in statestore.verify(path.parent))
+    victim = max(path.rglob(f"*{file}*"), key=lambda each: (each.stat().st_size, str(each)))
+    damage(victim)
+    (problem,) = [problem for each in statestore.verify(path.parent) for problem in each.problems]
+    assert str(victim) in problem.message
+
+
+@pytest.mark.parametrize("damage", [flip, cut, empty])
+def test_a_snapshot_that_reads_do_without(tmp_path: Path, damage: Damage) -> None:
+    path = spark("spark4.3.0-agg__rkcl", tmp_path)
+    damage(path / "state/0/1/6.zip")
+    (found,) = statestore.verify(path)
+    assert [problem.versions for problem in found.problems] == [(5, 5)]
+    said = found.problems[0].message
+    assert "state/0/1/6.zip" in said and "reads succeed without this file" in said and found.rows
+
+
+def test_a_filter_that_no_read_needs(tmp_path: Path) -> None:
+    path = spark("spark4.3.0-agg__rkcl", tmp_path)
+    (file,) = (path / "state/0/0/SSTs").glob("000008-*.sst")
+    flip(file)  # within the Bloom filter
+    (found,) = statestore.verify(path)
+    assert found.problems
+    for problem in found.problems:
+        assert "000008.sst: byte 1097: a block has checksum" in problem.message
+        assert f"SSTs/{file.name}" in problem.message
+
+
+def test_a_lost_commit(tmp_path: Path) -> None:
+    path = spark("spark4.3.0-agg__rkcl", tmp_path)
+    (path / "commits/5").unlink()
+    (found,) = statestore.verify(path)
+    assert found.ok and any("commits/5: no such file, and offsets/5 and state" in note for note in found.notes)
+    (path / "commits/2").unlink()
+    (found,) = statestore.verify(path)
+    assert ["commits/2: no such file, between 1 and 3" in problem.message for problem in found.problems] == [True]
+
+
+def test_a_changed_offset_in_the_metadata_of_a_savepoint(tmp_path: Path) -> None:
+    folder = copied("hashmap", tmp_path) / manifest("hashmap")["snapshots"][-1]["path"]
+    file = folder / "_metadata"
+    content, parsed = file.read_bytes(), parse_metadata(file.read_bytes(), "_metadata")
+    handles = [subtask.managed_keyed for operator in parsed.operators for subtask in operator.subtasks]
+    offset = max(max(handle.offsets) for handle in handles if isinstance(handle, KeyGroupHandle))
+    file.write_bytes(content.replace(struct.pack(">q", offset), struct.pack(">q", offset - 3), 1))
+    (found,) = statestore.verify(folder, "kv-string.sum")
+    assert found.problems
+    assert all(str(file) in each.message and "savepoint" in each.message for each in found.problems)
