@@ -34,6 +34,7 @@ JOBS = (
         (("changelog", "1s"),),
     ),
     Job("Windows", "emit:100,chk,emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
+    Job("GenericKeys", "emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
     Job("AsyncLedger", "emit:60,chk,emit:40,chk,native", (("backend", "forst"),)),
 )
 KINDS = {"chk": "checkpoint", "canonical": "savepoint-canonical", "native": "savepoint-native"}
