@@ -100,4 +100,4 @@ def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job) -
                 assert lines_of(at.form, rows) == lines_of_truth(known[place])
                 compared += 1
         assert set(known) <= seen
-        assert compared >= len(known) - 3 > 0
+        assert compared >= max(len(known) - 3, 1)
