@@ -152,7 +152,7 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
     found = _at_once(read, [each for each in operator.subtasks if not each.finished], files.folder.is_local)
     keyed_parts = tuple(keyed for keyed, _, _ in found if keyed is not None)
     try:
-        keyed_parts = _with_keys(files, keyed_parts, operator.max_parallelism, where)
+        keyed_parts = _with_keys(files, keyed_parts, operator.max_parallelism, where, is_old=is_old)
     except (UnsupportedError, NotFoundError, CorruptError) as error:
         errors.append(error)
     return StoredStates(
@@ -220,7 +220,7 @@ def _changelog(
 
 
 def _with_keys(
-    files: SnapshotFiles, parts: tuple[StoredKeyed, ...], groups: int, where: str
+    files: SnapshotFiles, parts: tuple[StoredKeyed, ...], groups: int, where: str, *, is_old: bool
 ) -> tuple[StoredKeyed, ...]:
     """The parts, with the type of keys where changelogs alone do not say it: other subtasks have it, or the keys."""
     unknown = [each for each in parts if each.header.key is UNKNOWN_KEY]
@@ -231,7 +231,8 @@ def _with_keys(
         key = merged(known, f"{where}: keys")
     else:
         logs = [(each.handle, each.logged) for each in unknown if isinstance(each.handle, ChangelogHandle)]
-        key = logged_key(files, [(handle, log) for handle, log in logs if log is not None], groups)
+        known_logs = [(handle, log) for handle, log in logs if log is not None]
+        key = logged_key(files, known_logs, groups, is_old=is_old)
     return tuple(
         replace(each, header=replace(each.header, key=key)) if each.header.key is UNKNOWN_KEY else each
         for each in parts

@@ -34,6 +34,7 @@ JOBS = (
         (("changelog", "1s"),),
     ),
     Job("Windows", "emit:100,chk,emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
+    Job("GenericKeys", "emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
     Job("AsyncLedger", "emit:60,chk,emit:40,chk,native", (("backend", "forst"),)),
 )
 KINDS = {"chk": "checkpoint", "canonical": "savepoint-canonical", "native": "savepoint-native"}
@@ -99,4 +100,4 @@ def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job) -
                 assert lines_of(at.form, rows) == lines_of_truth(known[place])
                 compared += 1
         assert set(known) <= seen
-        assert compared >= len(known) - 3 > 0
+        assert compared >= max(len(known) - 3, 1)

@@ -72,6 +72,8 @@ BACKEND_NAMES = (
     "async-forst-local",
     "async-hashmap",
     "async-rocksdb",
+    "async-sql-2.1",
+    "logged-generic",
     "logged-hashmap-snappy",
     "logged-rocksdb",
     "logged-windows",

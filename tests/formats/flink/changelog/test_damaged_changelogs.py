@@ -14,7 +14,7 @@ from statestore.formats.errors import StateStoreError
 
 
 @pytest.mark.parametrize("seed", mostly_slow(list(range(60)), [0, 1]))
-@pytest.mark.parametrize("run", ["logged-windows-1.20", "changelog"])
+@pytest.mark.parametrize("run", ["logged-windows-1.20", "logged-generic", "changelog"])
 def test_damaged_changes_are_rows_or_a_clear_error(run: str, seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     folder = copied(run, tmp_path)
