@@ -116,6 +116,16 @@ def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
 
 
+def _borrowed(typing_context: Any, array: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = context.make_array(signature.return_type)(context, builder, arguments[0])
+        found.meminfo = ir.Constant(found.meminfo.type, None)
+        found.parent = ir.Constant(found.parent.type, None)
+        return found._getvalue()
+
+    return array(array), generate
+
+
 def _reader(bits: int, *, swap: bool = False) -> Any:
     def read(typing_context: Any, array: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -148,3 +158,9 @@ half_word: Callable[[Bytes, int], Any] = _reader(32)
 word: Callable[[Bytes, int], Any] = _reader(64)
 big_word: Callable[[Bytes, int], Any] = _reader(64, swap=True)
 store_word: Callable[[Bytes, int, Any], None] = _writer()
+unowned: Any = intrinsic(_borrowed)
+"""The same array without its count of references, for functions that are called while the caller keeps the array.
+
+A function that returns at many places counts references to each of its arrays, atomically: a walk over an object of
+Kryo took twice the time.
+"""

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import I64, inlined, kernel
+from statestore.formats.kernels.compiled import I64, inlined, kernel, unowned
 from statestore.formats.kernels.flink_steps import (
     AGAIN,
     BIG,
@@ -50,7 +50,7 @@ from statestore.formats.kernels.flink_steps import (
     UNMASKED,
     WRONG,
 )
-from statestore.formats.kernels.kryo_kernels import walk_object
+from statestore.formats.kernels.kryo_kernels import walk_part
 
 Matrix = npt.NDArray[np.int64]
 
@@ -130,16 +130,18 @@ def walk(
     kryo_name_ends: Ints,
     kryo_name_forms: Ints,
     kryo_stack: Matrix,
-    kryo_known: Ints,
-    no_tape: Matrix,
+    kryo_known: Matrix,
+    kryo_refs: Ints,
+    kryo_tape: Matrix,
     kryo_reached: Ints,
 ) -> int:
     """Run a program over records ``first`` to before ``most`` and fill in their places.
 
     Framed records lie at ``start[i]`` to ``stop[i]``; others follow one another from ``start[0]`` to at most
     ``stop[0]``. Returns why it ended: DONE, or FULL, SHORT, WRONG or OPAQUE of the first record that is not done.
-    ``reached`` becomes the number of that record and its position, ``used`` how many places each row has. ``kryo`` has
-    for each number of forms whether they are those of Kryo 2, and where they begin and end in the arrays behind it.
+    ``reached`` becomes the number of that record, its position and the entries of ``kryo_tape``, ``used`` how many
+    places each row has. ``kryo`` has for each number of forms whether they are those of Kryo 2, and where they begin
+    and end in the arrays behind it.
     """
     room = out.shape[1]
     status = DONE
@@ -148,12 +150,18 @@ def walk(
     if not framed:
         at, end = start[0], stop[0]
     begin = at
+    entries, kept_entries = I64(0), I64(0)
+    octets, parts, forms, numbers = unowned(data), unowned(kryo), unowned(kryo_forms), unowned(kryo_numbers)
+    texts, ends, found = unowned(kryo_names), unowned(kryo_name_ends), unowned(kryo_name_forms)
+    stack, known, refs = unowned(kryo_stack), unowned(kryo_known), unowned(kryo_refs)
+    tape, behind_object = unowned(kryo_tape), unowned(kryo_reached)
     while i < most and status == DONE:
         if framed:
             at, end = start[i], stop[i]
         begin = at
         for k in range(len(used)):
             saved[k] = used[k]
+        kept_entries = entries
         pc = 0
         while True:
             step, row, a = steps[pc, 0], steps[pc, 1], steps[pc, 2]
@@ -394,18 +402,18 @@ def walk(
                 if status != DONE:
                     break
             elif step == KRYO:
-                status = walk_object(
-                    data, at, end, False, kryo[a, 0] == 1, kryo_forms[kryo[a, 1] : kryo[a, 2]],
-                    kryo_numbers[kryo[a, 3] : kryo[a, 4]], kryo_names[kryo[a, 5] : kryo[a, 6]],
-                    kryo_name_ends[kryo[a, 7] : kryo[a, 8]], kryo_name_forms[kryo[a, 9] : kryo[a, 10]],
-                    no_tape, 0, kryo_stack, kryo_known, kryo_known, kryo_reached,
+                status = walk_part(
+                    octets, at, end, parts[a], a, forms, numbers, texts, ends, found, tape, entries, row >= 0,
+                    i == first, stack, refs, known, behind_object,
                 )  # fmt: skip
                 if status != DONE:
                     break
                 if row >= 0:
                     out[row, used[row]] = at
                     out[row + 1, used[row]] = kryo_reached[0] - at
+                    out[row + 2, used[row]] = kryo_reached[2]
                     used[row] += 1
+                    entries = kryo_reached[1]
                 at = kryo_reached[0]
             elif step == REST:
                 if row >= 0:
@@ -564,6 +572,6 @@ def walk(
     if status != DONE:
         for k in range(len(used)):
             used[k] = saved[k]
-        at = begin
-    reached[0], reached[1] = i, at
+        at, entries = begin, kept_entries
+    reached[0], reached[1], reached[2] = i, at, entries
     return status

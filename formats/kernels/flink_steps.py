@@ -35,7 +35,7 @@ CALL = 26  # on to target and back: registers a to a + b are kept on the stack b
 RETURN = 27  # behind the last call: a, b and register as there
 FRAME = 28  # int32 n; the end of the n bytes is kept in the register; with a, entries, on to target if n is 0: 0
 FRAMED = 29  # the end of the bytes; with a, back to target before it: count
-KRYO = 30  # an object of Kryo, of the forms a: position, size
+KRYO = 30  # an object of Kryo, of the forms a: position, size, entry on the tape (-1: none)
 
 TAG_EITHER, TAG_INDEX, TAG_POJO, TAG_BYTE = 0, 1, 2, 3  # those of TAG_BYTE stand in the jumps from name register on
 

@@ -50,6 +50,7 @@ UUID = 42
 TIMESTAMP = 43
 EMPTY_TEXT = 44
 UTF_TEXT = 45
+MOST_TAGS = 46
 
 TAG, VALUE, MORE, PARENT, BEHIND = range(5)
 """Columns of a tape: what an entry is, its number or position, its second number or size, its container's entry and the
@@ -57,6 +58,9 @@ entry behind it and all that it contains."""
 
 MOST_NESTED = 256
 MOST_NAMES = 64
+LAST_BEGIN, LAST_END, LAST_FORM = MOST_NAMES + 2, MOST_NAMES + 3, MOST_NAMES + 4
+"""Places behind the names of a value, for the last name that was searched: values of one column mostly repeat it."""
+KNOWN_ROOM = MOST_NAMES + 5
 MOST_UNCOUNTED = 1 << 16
 """Elements without bytes of their own, and most entries that back references may add for each byte of a value."""
 MOST_SHARED = 16

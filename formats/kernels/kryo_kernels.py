@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from statestore.formats.kernels import kryo_parts, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import inlined, kernel
-from statestore.formats.kernels.flink_steps import DONE
+from statestore.formats.kernels.compiled import inlined, kernel, unowned
+from statestore.formats.kernels.flink_steps import DONE, FULL
 
 Matrix = npt.NDArray[np.int64]
 
@@ -56,10 +56,13 @@ def walk_cells(
     """
     n = firsts[cell]
     status = DONE
+    octets, classes, numbers = unowned(data), unowned(forms), unowned(registered)
+    texts, ends, found = unowned(names), unowned(name_ends), unowned(name_forms)
+    entries, kept, objects, named, at = unowned(tape), unowned(stack), unowned(refs), unowned(known), unowned(reached)
     while cell < len(start):
         status = walk_object(
-            data, start[cell], start[cell] + size[cell], True, is_old, forms, registered, names, name_ends, name_forms,
-            tape, n, stack, refs, known, reached,
+            octets, start[cell], start[cell] + size[cell], True, is_old, classes, numbers, texts, ends, found,
+            entries, n, kept, objects, named, at,
         )  # fmt: skip
         if status != DONE:
             break
@@ -67,4 +70,53 @@ def walk_cells(
         cell += 1
         firsts[cell] = n
     reached[2] = cell
+    return status
+
+
+@kernel
+def walk_part(
+    data: Bytes,
+    at: int,
+    end: int,
+    part: Ints,
+    number: int,
+    forms: Matrix,
+    registered: Ints,
+    names: Bytes,
+    name_ends: Ints,
+    name_forms: Ints,
+    tape: Matrix,
+    first: int,
+    keep: bool,
+    is_only: bool,
+    stack: Matrix,
+    refs: Ints,
+    known: Matrix,
+    reached: Ints,
+) -> int:
+    """Walk over one object of Kryo in a record, as `walk_object`, by the forms of which ``part`` tells the places.
+
+    ``keep``: write it to ``tape`` from entry ``first`` on where there is room. ``reached`` becomes the position behind
+    it, the entry behind it, and ``first``, or -1 for an object that is not on the tape. Returns FULL where the next
+    tape has room for the object, unless it ``is_only`` one.
+    """
+    own = (forms[part[1] : part[2]], registered[part[3] : part[4]], names[part[5] : part[6]],
+           name_ends[part[7] : part[8]], name_forms[part[9] : part[10]])  # fmt: skip
+    status: int = DONE
+    if keep and tape.shape[1] > 0:
+        status = walk_object(
+            data, at, end, True, part[0] == 1, own[0], own[1], own[2], own[3], own[4], tape, first, stack, refs,
+            known[number], reached,
+        )  # fmt: skip
+        if status == DONE:
+            reached[2] = first
+            return status
+        if status == FULL and not is_only:
+            return status
+    # Only this says whether the object can be stepped over: one that contains itself can, and has no end on a tape.
+    status = walk_object(
+        data, at, end, False, part[0] == 1, own[0], own[1], own[2], own[3], own[4], tape, first, stack, refs,
+        known[number], reached,
+    )  # fmt: skip
+    reached[1], reached[2] = first, -1
     return status

@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from statestore.formats.kernels.flink_steps import OPAQUE, SHORT, WRONG
-from statestore.formats.kernels.kryo_forms import EMPTY_TEXT, MOST_NAMES, NULL, OPAQUE_FORM, TEXT, UTF_TEXT
+from statestore.formats.kernels.kryo_forms import (
+    EMPTY_TEXT,
+    LAST_BEGIN,
+    LAST_END,
+    LAST_FORM,
+    MOST_NAMES,
+    NULL,
+    OPAQUE_FORM,
+    TEXT,
+    UTF_TEXT,
+)
 
 
 def varint(data: Any, at: int, end: int, most: int) -> tuple[int, int]:
@@ -202,7 +212,8 @@ def class_form(
 ) -> tuple[int, int]:
     """The form of the class at a position, -1 for null, and the position behind it (negative as in `varint`).
 
-    ``known`` has the number of classes that were named in this value, and their forms.
+    ``known`` has the number of classes that were named in this value, and their forms; behind them are the bytes of the
+    name that was searched last, by position in the same data, and its form.
     """
     number, at = varint(data, at, end, 5)
     if at < 0:
@@ -222,6 +233,16 @@ def class_form(
         return 0, -WRONG
     if number >= MOST_NAMES:
         return 0, -OPAQUE
+    last, stop = int(known[LAST_BEGIN]), int(known[LAST_END])
+    if 0 < stop - last <= end - at:
+        k = 0
+        while last + k < stop and data[at + k] == data[last + k]:
+            k += 1
+        if last + k == stop:  # a text tells its own end, so the same bytes are the same text
+            known[0] = number + 1
+            known[number + 1] = known[LAST_FORM]
+            return int(known[LAST_FORM]), at + k
+    begin = at
     tag, start, size, at = text(data, at, end)
     if at < 0:
         return 0, at
@@ -230,4 +251,5 @@ def class_form(
     found = named_form(data, start, size, 0x7F if tag == TEXT else 0xFF, names, name_ends, name_forms)
     known[0] = number + 1
     known[number + 1] = found
+    known[LAST_BEGIN], known[LAST_END], known[LAST_FORM] = begin, at, found
     return found, at

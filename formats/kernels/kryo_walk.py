@@ -107,7 +107,9 @@ def walk_object(
     """Walk over one object of Kryo from ``at`` to at most ``end``; ``keep``: write it to ``tape`` from entry ``first``.
 
     ``is_old``: Kryo 2, else Kryo 5. ``forms`` has for each form its kind, whether back references go to it, and a.
-    Returns DONE, or FULL, SHORT, WRONG, OPAQUE; ``reached`` becomes the position, and the number of entries.
+    ``refs`` and ``tape`` may have too little room, and then it returns FULL. ``known`` stays the same for all values of
+    one ``data`` and of the same forms. Returns DONE, or FULL, SHORT, WRONG, OPAQUE; ``reached`` becomes the position,
+    and the number of entries.
     """
     begin = at
     n, room = first, tape.shape[1]
@@ -202,6 +204,8 @@ def walk_object(
                 continue
             elif tracked == 1:
                 if keep:
+                    if objects + 2 >= len(refs):
+                        return FULL
                     refs[objects] = n if parent != -2 else -1
                 objects += 1
         tag, value, more = kind, 0, 0

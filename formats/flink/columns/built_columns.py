@@ -12,9 +12,10 @@ from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.binary_rows import binary_column
 from statestore.formats.flink.columns.faults import Beyond, Opacity
 from statestore.formats.flink.columns.java_texts import number_texts
-from statestore.formats.flink.columns.kryo_columns import column_of, json_of
+from statestore.formats.flink.columns.kryo_columns import column_of
+from statestore.formats.flink.columns.kryo_json import json_of
 from statestore.formats.flink.columns.kryo_survey import note_type
-from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
+from statestore.formats.flink.columns.kryo_tapes import Tape, forms_of, tape_of
 from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
 from statestore.formats.flink.columns.program_writer import Place
@@ -46,10 +47,14 @@ from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
 @dataclass(frozen=True)
 class Places:
-    """The places that a walk over ``data`` found: ``rows[i]`` is row i of its program."""
+    """The places that a walk over ``data`` found: ``rows[i]`` is row i of its program.
+
+    ``tape`` has the objects of Kryo that the walk wrote down, of all parts of the program.
+    """
 
     data: Bytes
     rows: Sequence[Ints]
+    tape: Tape | None = None
 
 
 def build(places: Places, place: Place, count: int) -> pa.Array:
@@ -109,11 +114,14 @@ def struct_array(parts: list[pa.Array], column: pa.StructType, count: int, mask:
 
 def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
     """Objects of Kryo, whose ends are known."""
-    kind = shape.kind
+    kind, (start, size, roots) = shape.kind, places.rows[row : row + 3]
     if is_thrown(kind):
-        return _thrown(places, kind, places.rows[row], places.rows[row + 1])
+        return _thrown(places, kind, start, size)
     try:
-        tape = tape_of(forms_of(kind), places.data, places.rows[row], places.rows[row + 1])
+        if places.tape is not None and (roots >= 0).all():
+            tape = places.tape.values(roots)
+        else:
+            tape = tape_of(forms_of(kind), places.data, start, size)
     except Opacity:
         raise Beyond("an object of Kryo within itself", "a column", "type binary for the values") from None
     if kind.place >= 0:

@@ -19,7 +19,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.built_columns import Places, build
 from statestore.formats.flink.columns.faults import Beyond, Opacity, Short, Wrong
-from statestore.formats.flink.columns.kryo_tapes import NO_TAPE, Scratch, joined_forms
+from statestore.formats.flink.columns.kryo_tapes import Scratch, Tape, joined_forms, tape_from
 from statestore.formats.flink.columns.kryo_thrown import is_thrown
 from statestore.formats.flink.columns.program_interpreter import ProgramInterpreter
 from statestore.formats.flink.columns.program_writer import Program, program_of
@@ -38,6 +38,7 @@ Loading takes 0.45 s, a read of a few rows without it 10 ms. Beyond, 65,536 keys
 _MOST_PLACES = 1 << 16
 _FEWEST_PLACES = 1 << 10
 _PLACES_BYTES = 64 << 20
+_MOST_ENTRIES = 1 << 20  # of Kryo, of 48 bytes
 _SHOWN_BYTES = 40
 _stepped_plainly = 0  # bytes; threads may lose a few, which only delays loading
 _REMEDY = "restore the file from a copy, or correct the type given for the state"
@@ -64,6 +65,7 @@ class _Walked:
     until: int
     at: int
     status: int
+    tape: Tape | None = None
 
 
 def decode_cells(
@@ -126,7 +128,7 @@ def decode_records(
     if walked.status not in (DONE, FULL) and (walked.status != SHORT or (last and not walked.until)):
         raise _refusal(program, data, walked.at, stop, False, origin)
     try:
-        columns = _columns(program, Places(data, walked.rows), walked.until)
+        columns = _columns(program, Places(data, walked.rows, walked.tape), walked.until)
     except (Wrong, Beyond):
         raise _culprit(program, data, begin, end, False, 0, walked.until, origin) from None
     return Records(columns, walked.until, walked.at, walked.rows[0].copy() if positions else None)
@@ -148,7 +150,7 @@ def _batch(program: Program, cells: Cells, stop: Ints, first: int, origin: str) 
         bad = walked.until
         raise _refusal(program, cells.data, int(cells.start[bad]), int(stop[bad]), True, origin)
     try:
-        return _columns(program, Places(cells.data, walked.rows), walked.until - first), walked.until
+        return _columns(program, Places(cells.data, walked.rows, walked.tape), walked.until - first), walked.until
     except (Wrong, Beyond):
         raise _culprit(program, cells.data, cells.start, stop, True, first, walked.until, origin) from None
 
@@ -163,7 +165,7 @@ def _culprit(
         base = first if framed else 0
         walked = _walk(program, data, begin, stop, framed, base, base + half)
         try:
-            _columns(program, Places(data, walked.rows), walked.until - base)
+            _columns(program, Places(data, walked.rows, walked.tape), walked.until - base)
         except (Wrong, Beyond) as fault:
             if half == 1:
                 at, end = (int(start[first]), int(stop[first])) if framed else (at, int(stop[0]))
@@ -207,17 +209,20 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
     limit = 4 * max(stored, _MOST_PLACES)
     data = data.view()
     data.flags.writeable = False  # the loop is compiled once, for data that cannot be written
-    reached, scratch = np.zeros(2, np.int64), Scratch(0)
+    reached, scratch = np.zeros(3, np.int64), Scratch(0)
+    known = np.zeros((len(program.kryo), len(scratch.known)), np.int64)
+    entries = min(stored, _MOST_ENTRIES) if any(not is_thrown(kind) for kind in program.kryo) else 0
+    tape, refs = np.empty((5, entries), np.int64), np.empty(entries, np.int64)
     while True:
         out = np.empty((len(program.heads), room), np.int64)
         used, saved = np.zeros(len(program.heads), np.int64), np.zeros(len(program.heads), np.int64)
         registers = np.zeros(program.registers + 1, np.int64)
         status = walk(
             program.steps, program.jumps, program.names, program.name_ends, data, start, stop, framed, first, most,
-            out, used, saved, registers, reached, *joined_forms(program.kryo), scratch.stack, scratch.known,
-            NO_TAPE, scratch.reached,
+            out, used, saved, registers, reached, *joined_forms(program.kryo), scratch.stack, known,
+            refs, tape, scratch.reached,
         )  # fmt: skip
-        until, at = reached.tolist()
+        until, at, entries = reached.tolist()
         if status != FULL or until > first or room > limit:
             break
         room *= 2
@@ -227,7 +232,8 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
         rest = _walk_interpreted(program, data, begin, stop, framed, until, most)
         joined = [np.concatenate(both) for both in zip(rows, rest.rows, strict=True)]
         return _Walked(joined, rest.until, rest.at, rest.status)
-    return _Walked(rows, until, at, status)
+    written = tape_from(data, tape[:, :entries], np.empty(0, np.int64)) if program.kryo else None
+    return _Walked(rows, until, at, status, written)
 
 
 def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first: int, most: int) -> _Walked:

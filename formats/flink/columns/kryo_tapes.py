@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.bytes.byte_columns import ends_of
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
 from statestore.formats.flink.layouts.kryo_classes import KryoForms, kryo_forms
 from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.kernels import compiled_use, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT
-from statestore.formats.kernels.kryo_forms import BEHIND, MORE, MOST_NAMES, MOST_NESTED, PARENT, TAG, VALUE
+from statestore.formats.kernels.kryo_forms import BEHIND, KNOWN_ROOM, MORE, MOST_NESTED, PARENT, TAG, VALUE
 
 _LEAST_ROOM = 1 << 12
 
@@ -43,6 +44,22 @@ class Tape:
         found = np.flatnonzero(whose >= 0)
         return found, np.bincount(whose[found], minlength=len(containers)).astype(np.int64)
 
+    def values(self, roots: Ints) -> Tape:
+        """The tape of these values, which are some of its own, in order."""
+        if not len(roots):
+            none = np.empty(0, np.int64)
+            return Tape(self.data, none, none, none, none, none, none)
+        behind = self.behind[roots]
+        if roots[0] == 0 and behind[-1] == len(self.tag) and np.array_equal(behind[:-1], roots[1:]):
+            return replace(self, roots=roots)
+        sizes = behind - roots
+        ends = ends_of(sizes)
+        moved = np.repeat(roots - ends[:-1], sizes)
+        taken = np.arange(ends[-1]) + moved
+        parent = self.parent[taken]
+        return Tape(self.data, self.tag[taken], self.value[taken], self.more[taken],
+                    np.where(parent < 0, -1, parent - moved), self.behind[taken] - moved, ends[:-1])  # fmt: skip
+
 
 class Joined(NamedTuple):
     """The arrays of the forms of several types, one behind the other; ``rows`` says where those of each are."""
@@ -56,12 +73,12 @@ class Joined(NamedTuple):
 
 
 class Scratch:
-    """The arrays that a walk over values of at most ``longest`` bytes needs."""
+    """The arrays that a walk over values of at most ``longest`` bytes needs, all of the same data and type."""
 
     def __init__(self, longest: int) -> None:
         self.stack = np.zeros((MOST_NESTED + 8, 4), np.int64)
         self.refs = np.zeros(longest + 8, np.int64)
-        self.known = np.zeros(MOST_NAMES + 2, np.int64)
+        self.known = np.zeros(KNOWN_ROOM, np.int64)
         self.reached = np.zeros(3, np.int64)
 
 
@@ -114,6 +131,11 @@ def joined_forms(kinds: tuple[KryoOf, ...]) -> Joined:
     return Joined(rows, *(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
+def tape_from(data: Bytes, entries: npt.NDArray[np.int64], roots: Ints) -> Tape:
+    """The tape of the entries that a walk wrote."""
+    return Tape(data, entries[TAG], entries[VALUE], entries[MORE], entries[PARENT], entries[BEHIND], roots)
+
+
 def tape_of(forms: KryoForms, data: Bytes, start: Ints, size: Ints) -> Tape:
     """The tape of the objects in these cells. Raises Short, Wrong, Opacity."""
     data = data.view()
@@ -131,8 +153,7 @@ def tape_of(forms: KryoForms, data: Bytes, start: Ints, size: Ints) -> Tape:
         elif status != DONE:
             raise fault_of(status, int(size[cell]))
     used = int(firsts[-1])
-    return Tape(data, tape[TAG, :used], tape[VALUE, :used], tape[MORE, :used], tape[PARENT, :used], tape[BEHIND, :used],
-                firsts[:-1])  # fmt: skip
+    return tape_from(data, tape[:, :used], firsts[:-1])
 
 
 def _walk(

@@ -28,7 +28,7 @@ class ProgramInterpreter:
         self._steps: list[list[int]] = program.steps.tolist()
         self._jumps: list[int] = program.jumps.tolist()
         self._whose, self._kinds = program.whose, program.kryo
-        self._scratch: Scratch | None = None
+        self._scratch: dict[int, Scratch] = {}
         names, ends = program.names.tobytes(), program.name_ends.tolist()
         self._names = [names[begin:end] for begin, end in pairwise(ends)]
         self._registers = [0] * program.registers
@@ -222,6 +222,7 @@ class ProgramInterpreter:
                 if row >= 0:
                     out[row].append(at)
                     out[row + 1].append(behind - at)
+                    out[row + 2].append(-1)
                 at = behind
             elif step == steps.REST:
                 if row >= 0:
@@ -233,10 +234,10 @@ class ProgramInterpreter:
 
     def _kryo(self, number: int, at: int, end: int) -> int:
         kind = self._kinds[number]
-        if self._scratch is None:
-            self._scratch = Scratch(0)
+        if number not in self._scratch:
+            self._scratch[number] = Scratch(0)
         try:
-            return end_of(forms_of(kind), self._data, at, end, self._scratch)
+            return end_of(forms_of(kind), self._data, at, end, self._scratch[number])
         except Opacity:
             found = thrown(self._data, at, end) if is_thrown(kind) else None
             if found is not None:

@@ -124,7 +124,7 @@ class Program:
     """Whether each step is taken once by each record: numpy can take it for all records at once."""
 
 
-_ROWS = {KRYO: 2, MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
+_ROWS = {KRYO: 3, MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
 _TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
 _STRAIGHT = (FIXED, CONSTANT, REST, MARK, KEPT, END)
 _MOST_STEPS = 1 << 16

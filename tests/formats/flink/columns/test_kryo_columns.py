@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.flink.value_model import ORIGIN, cells, in_each_way
+from support.flink.value_model import ORIGIN, cells, in_each_way, walking
 from support.paths import DATA
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.decoding import decode_cells, decode_records
 from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
 from statestore.formats.flink.columns.kryo_columns import common, shown_type, type_of
@@ -192,9 +193,21 @@ def test_a_class_of_a_job_is_refused_by_the_name_of_its_serializer(release: str,
             decoded(kinds(release)[class_name], [bytes.fromhex(line["bytes"])])
 
 
+def outcome(kind: FlinkType, octets: list[bytes], compiled: bool) -> list[Any] | str:
+    """The values, or the message of the error."""
+    with walking(compiled):
+        try:
+            return decoded(kind, octets)
+        except StateStoreError as error:
+            return str(error)
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_damaged_objects_are_other_values_or_errors(release: str) -> None:
-    """Never another exception, nor endless time: every truncation, and random changes of single bytes."""
+    """Never another exception, nor endless time: truncations, and random changes of single bytes.
+
+    The compiled walk and the plain one agree on each.
+    """
     chance, kind = random.Random(7), kinds(release)["java.lang.Object"]
     for octets, _ in values(release)[:120]:
         changed = [octets[: chance.randrange(len(octets))] for _ in range(3)]
@@ -202,11 +215,40 @@ def test_damaged_objects_are_other_values_or_errors(release: str) -> None:
             place = chance.randrange(len(octets))
             changed.append(octets[:place] + bytes([chance.randrange(256)]) + octets[place + 1 :])
         for each in changed:
-            try:
-                (text,) = decoded(kind, [each])
-            except StateStoreError:
-                continue
-            assert text is None or json.loads(text) is not NotImplemented
+            found = outcome(kind, [each], True)
+            assert found == outcome(kind, [each], False)
+            if isinstance(found, list):
+                (text,) = found
+                assert text is None or json.loads(text) is not NotImplemented
+
+
+@pytest.mark.parametrize("room", [0, 16, 1 << 20])
+@pytest.mark.parametrize("release", RELEASES)
+def test_objects_of_two_fields_are_kept_apart(release: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many objects have room on the tape of one walk."""
+    known, kind = values(release)[:200], kinds(release)["java.lang.Object"]
+    octets = [one + other for (one, _), (other, _) in zip(known, reversed(known), strict=True)]
+    monkeypatch.setattr(decoding, "_MOST_ENTRIES", room)
+    with walking(True):
+        found = decoded(TupleOf((kind, kind)), octets)
+        texts = decoded(kind, [each for each, _ in known])
+    assert [row["f0"] for row in found] == texts
+    assert [row["f1"] for row in found] == texts[::-1]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_name_after_another_is_read_by_its_own_form(release: str) -> None:
+    """The walk remembers the bytes of the last name; one that begins with them, or ends in it, is another."""
+    kind = kinds(release)["java.lang.Object"]
+    names = ["java.util.TreeSet", "java.util.Date", "java.util.TreeMap", "java.util.Date", "java.util.DateX"]
+    values_of = {"java.util.TreeSet": b"\0\0", "java.util.TreeMap": b"\0\0", "java.util.Date": b"\0"}
+    if release >= "2":
+        values_of |= {"java.util.TreeSet": b"\1\0", "java.util.TreeMap": b"\1\0"}
+    named = [each[:-1].encode() + bytes([ord(each[-1]) | 0x80]) for each in names]
+    rows = [b"\1\0" + name + b"\1" + values_of.get(each, b"") for name, each in zip(named, names, strict=True)]
+    for compiled in (False, True):
+        assert outcome(kind, rows[:4], compiled) == ["[]", '"1970-01-01T00:00:00Z"', "{}", '"1970-01-01T00:00:00Z"']
+        assert "only the job's classes decode" in outcome(kind, rows[3:], compiled)
 
 
 def test_a_value_of_another_type_than_the_sample_is_refused_with_advice() -> None:
