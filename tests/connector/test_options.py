@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,10 @@ from statestore.formats.engines import engines
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.state_table import Query
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*no commit of it is there:statestore.StateStoreWarning")
 AGGREGATION, JOIN, VARIABLES = "spark4.3.0-agg__rkcl", "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
+UNRECORDED, BEGUN = "no schema file", "no last commit"
+TYPES = {"keyType": "k string", "valueType": "count bigint, sum bigint, sum_1 double, count_1 bigint, max string"}
 SNAPSHOT = {"snapshotStartBatchId": 2, "snapshotPartitionId": 0}
 FEED = {"changeStartBatchId": 1, "changeEndBatchId": 3}
 # For each option a read of a checkpoint that uses it, and the name of Spark's own answer where one was recorded.
@@ -43,9 +48,29 @@ READS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "snapshotPartitionId": (AGGREGATION, {**SNAPSHOT, "snapshotPartitionId": 1}, None),
     "changeStartBatchId": (AGGREGATION, FEED, "op0~feed"),
     "changeEndBatchId": (AGGREGATION, FEED, "op0~feed"),
+    "keyType": (UNRECORDED, TYPES, "op0~last"),
+    "valueType": (UNRECORDED, {**TYPES, "batchId": 1}, "op0~b1"),
+    "uncommitted": (BEGUN, {"uncommitted": True}, "op0~last"),
 }
 OPTIONS = [(engine.name, option) for engine in engines() for option in engine.options]
 NAMES = [option.name for name, option in OPTIONS if name == "spark"]
+
+
+@cache
+def copies() -> tempfile.TemporaryDirectory[str]:
+    """Copies of a checkpoint, one without schema files, and one that began a batch and did not commit it."""
+    folder = tempfile.TemporaryDirectory()
+    bare, begun = Path(folder.name) / UNRECORDED, Path(folder.name) / BEGUN
+    for place in (bare, begun):
+        shutil.copytree(checkpoint_path(AGGREGATION), place)
+    for file in [*bare.rglob("schema"), *bare.rglob(".schema.crc")]:
+        file.unlink()
+    max((begun / "commits").glob("[0-9]*"), key=lambda file: int(file.name)).unlink()
+    return folder
+
+
+def place_of(checkpoint: str) -> Path:
+    return Path(copies().name) / checkpoint if checkpoint in (UNRECORDED, BEGUN) else checkpoint_path(checkpoint)
 
 
 @cache
@@ -55,10 +80,12 @@ def expected(name: str) -> pa.Table:
     given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
     if "changeStartBatchId" in options:
         given["readChangeFeed"] = "true"
-    table, query = open_table(checkpoint_path(checkpoint), given), query_of(given)
+    table, query = open_table(place_of(checkpoint), given), query_of(given)
     found = pa.Table.from_batches([b for s in table.splits(query) for b in table.read(s, query)], table.schema(query))
     if recorded is not None:
-        assert multiset(found) == multiset(truth(index()[checkpoint]["reads"][recorded]))
+        assert multiset(found) == multiset(
+            truth(index()[AGGREGATION if checkpoint in (UNRECORDED, BEGUN) else checkpoint]["reads"][recorded])
+        )
     assert found.num_rows
     return found
 
@@ -70,7 +97,7 @@ def test_every_option_has_a_case() -> None:
 @pytest.mark.parametrize("name", mostly_slow(NAMES, 2))
 def test_the_doors_of_python(name: str) -> None:
     checkpoint, options, _ = READS[name]
-    path, rows = str(checkpoint_path(checkpoint)), multiset(expected(name))
+    path, rows = str(place_of(checkpoint)), multiset(expected(name))
     arguments: Any = {python_name(key): value for key, value in options.items()}
     warehouse = statestore.inspect(path, **arguments)
     (table,) = warehouse.tables()
@@ -83,7 +110,7 @@ def test_the_doors_of_python(name: str) -> None:
 @pytest.mark.parametrize("name", mostly_slow(NAMES, 3))
 def test_flags(name: str) -> None:
     checkpoint, options, _ = READS[name]
-    path, count = checkpoint_path(checkpoint), expected(name).num_rows
+    path, count = place_of(checkpoint), expected(name).num_rows
     flags: list[str] = []
     for key, value in options.items():
         off = f"--no-{flag(key).removeprefix('--')}"
