@@ -5,6 +5,13 @@ Importing this module does not import numba.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.kernels.arrays import Bytes, Ints
+
 OPAQUE_FORM = 0
 NOTHING_FORM = 1  # the place in each table of forms that has an object without fields
 BOOL = 1
@@ -64,3 +71,23 @@ KNOWN_ROOM = MOST_NAMES + 5
 MOST_UNCOUNTED = 1 << 16
 """Elements without bytes of their own, and most entries that back references may add for each byte of a value."""
 MOST_SHARED = 16
+
+
+class KryoArrays(NamedTuple):
+    """What a walk over records needs for the objects of Kryo in them; a program without such has None instead.
+
+    ``rows`` has for each part of the program whether its forms are those of Kryo 2, and where they begin and end in the
+    five arrays behind it. The others are those of ``kryo_walk.walk_object``, with what is ``known`` of each part.
+    """
+
+    rows: npt.NDArray[np.int64]
+    forms: npt.NDArray[np.int64]
+    registered: Ints
+    names: Bytes
+    name_ends: Ints
+    name_forms: Ints
+    stack: npt.NDArray[np.int64]
+    known: npt.NDArray[np.int64]
+    refs: Ints
+    tape: npt.NDArray[np.int64]
+    reached: Ints

@@ -28,6 +28,7 @@ from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import CONSTANT, DONE, FIXED, FULL, KEPT, MARK, OPAQUE, REST, SHORT, WRONG
+from statestore.formats.kernels.kryo_forms import KryoArrays
 
 _KERNELS = "statestore.formats.kernels.flink_kernels"
 _WORTH_BYTES = 1 << 20
@@ -209,18 +210,15 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
     limit = 4 * max(stored, _MOST_PLACES)
     data = data.view()
     data.flags.writeable = False  # the loop is compiled once, for data that cannot be written
-    reached, scratch = np.zeros(3, np.int64), Scratch(0)
-    known = np.zeros((len(program.kryo), len(scratch.known)), np.int64)
-    entries = min(stored, _MOST_ENTRIES) if any(not is_thrown(kind) for kind in program.kryo) else 0
-    tape, refs = np.empty((5, entries), np.int64), np.empty(entries, np.int64)
+    reached = np.zeros(3, np.int64)
+    kryo = _kryo_arrays(program, stored) if program.kryo else None
     while True:
         out = np.empty((len(program.heads), room), np.int64)
         used, saved = np.zeros(len(program.heads), np.int64), np.zeros(len(program.heads), np.int64)
         registers = np.zeros(program.registers + 1, np.int64)
         status = walk(
             program.steps, program.jumps, program.names, program.name_ends, data, start, stop, framed, first, most,
-            out, used, saved, registers, reached, *joined_forms(program.kryo), scratch.stack, known,
-            refs, tape, scratch.reached,
+            out, used, saved, registers, reached, kryo,
         )  # fmt: skip
         until, at, entries = reached.tolist()
         if status != FULL or until > first or room > limit:
@@ -232,8 +230,17 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
         rest = _walk_interpreted(program, data, begin, stop, framed, until, most)
         joined = [np.concatenate(both) for both in zip(rows, rest.rows, strict=True)]
         return _Walked(joined, rest.until, rest.at, rest.status)
-    written = tape_from(data, tape[:, :entries], np.empty(0, np.int64)) if program.kryo else None
+    written = None if kryo is None else tape_from(data, kryo.tape[:, :entries], np.empty(0, np.int64))
     return _Walked(rows, until, at, status, written)
+
+
+def _kryo_arrays(program: Program, stored: int) -> KryoArrays:
+    """What a walk over so many bytes needs for the objects of Kryo in them."""
+    scratch = Scratch(0)
+    known = np.zeros((len(program.kryo), len(scratch.known)), np.int64)
+    entries = min(stored, _MOST_ENTRIES) if any(not is_thrown(kind) for kind in program.kryo) else 0
+    tape, refs = np.empty((5, entries), np.int64), np.empty(entries, np.int64)
+    return KryoArrays(*joined_forms(program.kryo), scratch.stack, known, refs, tape, scratch.reached)
 
 
 def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first: int, most: int) -> _Walked:

@@ -13,6 +13,7 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
 from support.flink.fixtures import copied, manifest
 from support.kafka.applications import unpacked
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle
@@ -45,7 +46,7 @@ def spark(name: str, folder: Path) -> Path:
     return Path(shutil.copytree(checkpoint_path(name), folder / "checkpoint"))
 
 
-@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])
+@pytest.mark.parametrize("name", mostly_slow(["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"], 2))
 def test_a_whole_checkpoint(name: str) -> None:
     (found,) = statestore.verify(checkpoint_path(name), deep=True)
     assert found.ok and not found.notes
@@ -53,12 +54,15 @@ def test_a_whole_checkpoint(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "file", "newest", "damage"),
-    [
-        *(("spark4.3.0-agg__hdfs", "state/0/1/6.delta", True, damage) for damage in DAMAGES),
-        *(("spark4.3.0-agg__hdfs", "state/0/0/2.delta", False, damage) for damage in (flip, Path.unlink)),
-        *(("spark4.3.0-agg__rkcl", "state/0/1/5.changelog", False, damage) for damage in (cut, empty)),
-        *(("spark4.3.0-agg__rkcl", "state/0/0/2.changelog", False, damage) for damage in (flip, Path.unlink)),
-    ],
+    mostly_slow(
+        [
+            *(("spark4.3.0-agg__hdfs", "state/0/1/6.delta", True, damage) for damage in DAMAGES),
+            *(("spark4.3.0-agg__hdfs", "state/0/0/2.delta", False, damage) for damage in (flip, Path.unlink)),
+            *(("spark4.3.0-agg__rkcl", "state/0/1/5.changelog", False, damage) for damage in (cut, empty)),
+            *(("spark4.3.0-agg__rkcl", "state/0/0/2.changelog", False, damage) for damage in (flip, Path.unlink)),
+        ],
+        5,
+    ),
 )
 def test_a_file_of_a_checkpoint(tmp_path: Path, name: str, file: str, newest: bool, damage: Damage) -> None:
     path = spark(name, tmp_path)
@@ -89,7 +93,7 @@ def test_each_damaged_part_is_told_once_with_its_versions(tmp_path: Path) -> Non
     assert all("batches 0 to" in problem.affects for problem in told.values())
 
 
-@pytest.mark.parametrize("damage", [cut, Path.unlink])  # files of the heap have no checksums
+@pytest.mark.parametrize("damage", mostly_slow([cut, Path.unlink], 2))  # files of the heap have no checksums
 def test_a_file_of_a_savepoint(tmp_path: Path, damage: Damage) -> None:
     folder = copied("sql", tmp_path) / manifest("sql")["snapshots"][-1]["path"]
     files = [each for each in folder.iterdir() if each.is_file() and each.name != "_metadata"]
@@ -99,7 +103,7 @@ def test_a_file_of_a_savepoint(tmp_path: Path, damage: Damage) -> None:
     assert problems and all(file.name in problem.message for problem in problems)
 
 
-@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.parametrize("damage", mostly_slow([flip, Path.unlink], 2))
 def test_a_table_file_of_a_checkpoint(tmp_path: Path, damage: Damage) -> None:
     folder = copied("file-merging", tmp_path) / manifest("file-merging")["snapshots"][-1]["path"]
     file = max((folder.parent / "shared").rglob("*"), key=lambda each: each.stat().st_size if each.is_file() else 0)
@@ -108,7 +112,7 @@ def test_a_table_file_of_a_checkpoint(tmp_path: Path, damage: Damage) -> None:
     assert problems and all(file.name in problem.message for problem in problems)
 
 
-@pytest.mark.parametrize("damage", [flip, cut])
+@pytest.mark.parametrize("damage", mostly_slow([flip, cut], 2))
 def test_a_segment_of_a_changelog(tmp_path: Path, damage: Damage) -> None:
     name = "orders-audited-changelog"
     for partition in (0, 1):
@@ -187,17 +191,26 @@ def lost_partition(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "told"),
-    [
-        (lambda path: None, None),
-        (lambda path: cleaned(path, 26), None),
-        (lambda path: (path / f"{6:020}.log").unlink(), f"{6:020}.log: this segment of partition 0 is missing"),
-        (lambda path: empty(path / f"{6:020}.log"), f"{6:020}.log: ends at byte 0 before offset 6, but {6:020}.time"),
-        (lambda path: empty(path / f"{26:020}.log"), f"{26:020}.log: ends at byte 0 before offset 26, but"),
-        (lost_with_its_index, "offsets 6 to 17 before this segment are missing"),
-        (behind, "recovery-point-offset-checkpoint has offset 27"),
-        (lambda path: drop(path, 0), f"{6:020}.log: is the first segment of partition 0, whose log began at offset 0"),
-        (lost_partition, "segments-1: found no segment"),
-    ],
+    mostly_slow(
+        [
+            (lambda path: None, None),
+            (lambda path: cleaned(path, 26), None),
+            (lambda path: (path / f"{6:020}.log").unlink(), f"{6:020}.log: this segment of partition 0 is missing"),
+            (
+                lambda path: empty(path / f"{6:020}.log"),
+                f"{6:020}.log: ends at byte 0 before offset 6, but {6:020}.time",
+            ),
+            (lambda path: empty(path / f"{26:020}.log"), f"{26:020}.log: ends at byte 0 before offset 26, but"),
+            (lost_with_its_index, "offsets 6 to 17 before this segment are missing"),
+            (behind, "recovery-point-offset-checkpoint has offset 27"),
+            (
+                lambda path: drop(path, 0),
+                f"{6:020}.log: is the first segment of partition 0, whose log began at offset 0",
+            ),
+            (lost_partition, "segments-1: found no segment"),
+        ],
+        4,
+    ),
 )
 def test_a_lost_segment(tmp_path: Path, damage: Callable[[Path], object], told: str | None) -> None:
     damage(segments(tmp_path))
@@ -212,7 +225,7 @@ def test_a_gap_between_segments_that_may_be_compacted_is_a_note(tmp_path: Path) 
     assert found.ok and any("offsets 6 to 17 before" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(("damage", "file"), [(cut, "MANIFEST"), (Path.unlink, "sst")])
+@pytest.mark.parametrize(("damage", "file"), mostly_slow([(cut, "MANIFEST"), (Path.unlink, "sst")], 2))
 def test_a_database_of_a_state_directory(tmp_path: Path, damage: Damage, file: str) -> None:
     path = tmp_path / "orders" / "5_0"
     shutil.copytree(unpacked("orders") / "state" / "orders" / path.name, path)
@@ -223,7 +236,7 @@ def test_a_database_of_a_state_directory(tmp_path: Path, damage: Damage, file: s
     assert str(victim) in problem.message
 
 
-@pytest.mark.parametrize("damage", [flip, cut, empty])
+@pytest.mark.parametrize("damage", mostly_slow([cut, flip, empty], 3))
 def test_a_snapshot_that_reads_do_without(tmp_path: Path, damage: Damage) -> None:
     path = spark("spark4.3.0-agg__rkcl", tmp_path)
     damage(path / "state/0/1/6.zip")

@@ -31,10 +31,7 @@ KINDS = (
     "spark4.3.0-sess__rkck",
     "spark4.3.0-win__hdfsck",
 )
-SOME = [
-    name if name in (AGGREGATION, "spark4.3.0-sess__rkck") else pytest.param(name, marks=pytest.mark.slow)
-    for name in KINDS
-]
+SOME = [name if name == AGGREGATION else pytest.param(name, marks=pytest.mark.slow) for name in KINDS]
 _NAMES = {
     "day-time interval": "interval day to second",
     "year-month interval": "interval year to month",

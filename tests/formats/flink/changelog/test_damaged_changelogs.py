@@ -12,9 +12,11 @@ from support.parameters import mostly_slow
 
 from statestore.formats.errors import StateStoreError
 
+RUNS = ("logged-windows-1.20", "logged-generic", "changelog")
+CASES = [(run, seed) for run in RUNS for seed in range(60)]
 
-@pytest.mark.parametrize("seed", mostly_slow(list(range(60)), [0, 1]))
-@pytest.mark.parametrize("run", ["logged-windows-1.20", "logged-generic", "changelog"])
+
+@pytest.mark.parametrize(("run", "seed"), mostly_slow(CASES, [("logged-windows-1.20", 0), ("changelog", 1)]))
 def test_damaged_changes_are_rows_or_a_clear_error(run: str, seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     folder = copied(run, tmp_path)

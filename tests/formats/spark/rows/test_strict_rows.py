@@ -43,11 +43,12 @@ def test_rows_of_the_types_pass() -> None:
     check_strictly(cells([]), schema())
 
 
-def test_changed_rows_are_refused_or_say_what_they_say() -> None:
+@pytest.mark.parametrize("times", [300, pytest.param(1500, marks=pytest.mark.slow)])
+def test_changed_rows_are_refused_or_say_what_they_say(times: int) -> None:
     """No change of a byte or of the length leads to another error, and no row that passes has bytes it does not use."""
     chance = random.Random(41)
     refused = 0
-    for _ in range(1500):
+    for _ in range(times):
         row = bytearray(row_bytes(chance.choice(ROWS), schema()))
         for _ in range(chance.choice((1, 1, 2))):
             row[chance.randrange(len(row))] = chance.choice((0, 1, 8, 255, chance.randrange(256)))
@@ -59,7 +60,7 @@ def test_changed_rows_are_refused_or_say_what_they_say() -> None:
             assert "found" in error.message and "expected" in error.message
         else:
             decode_rows(cells([changed]), schema())
-    assert refused > 700
+    assert refused > times // 2
 
 
 def test_random_bytes_are_never_another_error() -> None:
