@@ -217,7 +217,12 @@ REFUSED: list[Any] = [
     (".txt", b"CreateTime:1\tk\tv\nCreateTime:2\tk\tv", "FILE_DAMAGED", "ends within line 2"),
     (".jsonl", b'[{"key":"61"}]', "KAFKA_RECORDS", "jq -c"),
     (".jsonl", b'{"topic":"t","partition":0,"offset":0,"ts":1,"key":7,"payload":"v"}\n', "KAFKA_RECORDS", "without -s"),
-    (".jsonl.gz", gzip.compress(b'{"key":"61","value":"62","timestamp":1}\n' * 99)[:-12], "FILE_DAMAGED", "gzip"),
+    (
+        ".jsonl.gz",
+        gzip.compress(b'{"key":"61","value":"62","timestamp":1}\n' * 99, mtime=0)[:-12],
+        "FILE_DAMAGED",
+        "gzip",
+    ),
     (".jsonl.gz", b'{"key":"61","value":"62","timestamp":1}\n', "FILE_DAMAGED", "gzip"),
 ]
 
