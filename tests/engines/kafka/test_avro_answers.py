@@ -17,10 +17,11 @@ import pytest
 from support.kafka.avro_answers import RECORDED, differences
 from support.kafka.avro_pairs import pairs
 from support.kafka.running.java_project import class_path
+from support.parameters import SHARE
 
 pytestmark = pytest.mark.slow
 PROJECT = Path(__file__).parent / "resolution"
-PAIRS, KEPT = 2000, 250
+PAIRS, KEPT = 2000 if SHARE == 1 else 400, 250
 
 
 @pytest.mark.parametrize("seed", [1, 2])
