@@ -377,7 +377,7 @@ class Source(Reader, ABC):
         return StateSize(sum(file.bytes for file in files), files=len(files))
 
     def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
-        """What is wrong with files of these versions although rows can be read, for a verification.
+        """Return what is wrong with files of these versions although rows can be read, for a verification.
 
         Reads do not ask for it, so it may cost as much as a read.
         """

@@ -23,7 +23,7 @@ from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import Query
 
 MOST_PROBLEMS = 1000
-"""Of one state: what is damaged beyond is counted."""
+"""Problems of one state that are told; those beyond are counted."""
 
 
 def verify_state(

@@ -80,7 +80,7 @@ class FileTopics:
         return tuple(record_files(self.files[topic], options=self.options))
 
     def lost(self, topic: str, logs: Sequence[RecordLog]) -> Iterator[FileFinding]:
-        """What files beside the segments of a broker's log show to be lost.
+        """Yield what files beside the segments of a broker's log show to be lost.
 
         Of exported records only an empty file is known.
         """

@@ -59,7 +59,7 @@ class Topics(Protocol):
         """Bytes and number of files; None: unknown."""
 
     def lost(self, topic: str, logs: Sequence[RecordLog]) -> Iterable[FileFinding]:
-        """What the logs of a topic lack that once was there."""
+        """Return what the logs of a topic lack that once was there."""
 
 
 @dataclass(frozen=True)

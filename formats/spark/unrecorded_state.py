@@ -73,7 +73,7 @@ def uncommitted_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
 
 def log_findings(checkpoint: Checkpoint, store: Store, versions: Sequence[int]) -> list[FileFinding]:
-    """What the logs of offsets and commits show: differences from checksums, and the batches without a commit."""
+    """Findings about the logs of offsets and commits: differences from checksums, and the batches without a commit."""
     root = checkpoint.root
     found = []
     for number in versions if root.is_local else ():

@@ -1,4 +1,4 @@
-"""What is left of a state after its changes: entries of the materialized state that no change meets, and changed ones.
+"""The entries of a state after its changes: those of the materialized state that no change meets, and changed ones.
 
 The last change of a value counts. A clear ends all earlier changes of its key and namespace, and what was materialized
 for them. What is added to a list stands behind what it had. Namespaces that are merged are replayed one by one

@@ -131,7 +131,7 @@ def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
 
 
 def _thrown(places: Places, kind: KryoOf, start: Ints, size: Ints) -> pa.Array:
-    """What was thrown, as text."""
+    """Return what was thrown, as text."""
     data = places.data.data
     found = [thrown(data, at, at + length) for at, length in zip(start.tolist(), size.tolist(), strict=True)]
     if any(each is None for each in found):

@@ -235,7 +235,7 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
 
 
 def _kryo_arrays(program: Program, stored: int) -> KryoArrays:
-    """What a walk over so many bytes needs for the objects of Kryo in them."""
+    """Return the arrays that a walk over so many bytes needs for the objects of Kryo in them."""
     scratch = Scratch(0)
     known = np.zeros((len(program.kryo), len(scratch.known)), np.int64)
     entries = min(stored, _MOST_ENTRIES) if any(not is_thrown(kind) for kind in program.kryo) else 0

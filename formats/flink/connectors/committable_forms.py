@@ -1,4 +1,4 @@
-"""What committers of sinks keep: committables by checkpoint and subtask, each in the form of its connector.
+"""The state of committers of sinks: committables by checkpoint and subtask, each in the form of its connector.
 
 Source: ``CommittableCollectorSerializer``.
 """

@@ -1,4 +1,4 @@
-"""What the source and the sink of files write: splits, pending splits, buckets with their files, committables.
+"""The forms of the source and the sink of files: splits, pending splits, buckets with their files, committables.
 
 Source: ``FileSourceSplitSerializer``, ``PendingSplitsCheckpointSerializer``, ``FileWriterBucketStateSerializer``,
 ``FileSinkCommittableSerializer``, ``OutputStreamBasedPartFileWriter``, ``LocalRecoverableSerializer``.

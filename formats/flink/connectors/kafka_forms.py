@@ -1,4 +1,4 @@
-"""What the connector of Kafka writes: splits and the enumerator of its source, writers and committables of its sink.
+"""The forms of Kafka's connector: splits and the enumerator of its source, writers and committables of its sink.
 
 Source: ``KafkaPartitionSplitSerializer``, ``KafkaSourceEnumStateSerializer``, ``KafkaWriterStateSerializer``,
 ``KafkaCommittableSerializer``, and ``FlinkKafkaConsumerBase``, the consumer of before Flink 2.0.

@@ -1,4 +1,4 @@
-"""What other sources write: number sequences, hybrid sources, JDBC, Pulsar.
+"""Splits and enumerators of other sources: number sequences, hybrid sources, JDBC, Pulsar.
 
 Source: ``NumberSequenceSource``, ``HybridSourceSplitSerializer``, ``JdbcSourceSplitSerializer``,
 ``PulsarPartitionSplitSerializer`` and ``PulsarApi.proto``.

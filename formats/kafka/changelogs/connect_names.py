@@ -41,7 +41,7 @@ class ConnectFile:
 
     @property
     def stem(self) -> str:
-        """What the files of the same records have in common."""
+        """The part of the name that the files of the same records have in common."""
         return f"{Path(self.path).parent}/{self.topic}+{self.partition}+{self.offset}"
 
 

@@ -33,7 +33,7 @@ class NoDefault:
 
 @dataclass(frozen=True)
 class AvroField:
-    """What a reader needs of a field besides name and type: its default as JSON, and the names that writers gave it."""
+    """A field of a record for a reader: its default as JSON, and the names that writers gave it."""
 
     default: Any = NoDefault
     aliases: tuple[str, ...] = ()

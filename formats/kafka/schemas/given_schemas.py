@@ -30,7 +30,7 @@ Names = Callable[[str], Sequence[str] | None]
 
 @dataclass(frozen=True)
 class _Given:
-    """What stands after "avro:": files by id, a reader, and a folder or a registry."""
+    """The schemas that a user names after "avro:": files by id, a reader, and a folder or a registry."""
 
     files: Mapping[int, str]
     reader: str | None

@@ -190,7 +190,7 @@ def test_windows_of_given_types(checkpoints: Mapping[str, Path]) -> None:
 
 
 def test_aggregates_of_given_types(checkpoints: Mapping[str, Path]) -> None:
-    """Of the numbers 0 to 9 in groups: k and k + 5, or the even and the odd ones."""
+    """The numbers 0 to 9 lie in groups: k and k + 5, or the even and the odd ones."""
     prefix = "2.4.5-for-compatibility-test-"
     common = typed(checkpoints, f"{prefix}common-functions", "state", "k int", COMMON)
     assert {key: value[:10] for key, value in common.items()} == {k: (*(2 * k + 5.0, 2) * 4, 2, k) for k in range(5)}

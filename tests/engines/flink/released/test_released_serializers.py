@@ -47,7 +47,7 @@ OPAQUE = {
 """Values that only the classes of Flink's tests decode, and the serializer by whose name they are shown."""
 
 TOO_OLD = ("flink-string-array-serializer", "flink-void-serializer")
-"""Of 1.6, as Java objects in a frame of version 1, which Flink does not read since 1.17."""
+"""Serializers of 1.6, as Java objects in a frame of version 1, which Flink does not read since 1.17."""
 
 KNOWN: Mapping[str, Any] = {
     "enum-serializerreconfig": "EMMA",

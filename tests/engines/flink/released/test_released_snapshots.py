@@ -210,7 +210,7 @@ def test_every_state_is_read_whole_and_has_the_rows_of_all_releases(job: Job, at
 
 
 def check_same(folder: Path, name: str, rows: pa.Table, reference: pa.Table) -> None:
-    """The same rows in both, as far as a job decides them: not how many bytes are stored and in which key group or
+    """Compare the rows of both, as far as a job decides them: not how many bytes are stored and in which key group or
     subtask, and not the time of the machine.
     """
     if re.search(r"\.processing_", name):
