@@ -130,12 +130,15 @@ def test_killed_at_requests_of_an_object_store(
     assert run.returncode == 0, run.stderr
     *wrong, last = run.stdout.splitlines()
     assert not wrong, wrong
-    assert int(last.split()[1]) >= 75 // EACH
+    died = int(last.split()[1])
+    assert died >= 75 // EACH
     catalog = statestore.connect(warehouse)
+    left = {name for name, _ in catalog.verify("s").unreferenced}
+    assert left or died < 12, "few deaths may all be at steps that leave nothing"
     with catalog.open_store("s") as store:
         assert store.vacuum("1 day") == []
         now = time.time_ns
         monkeypatch.setattr(time, "time_ns", lambda: now() + 25 * 3_600_000_000_000)
-        assert store.vacuum("1 day")
+        assert {each.name for each in store.vacuum("1 day")} == left
     verified = catalog.verify("s")
     assert verified.ok and verified.unreferenced == ()
