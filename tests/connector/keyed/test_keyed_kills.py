@@ -36,7 +36,7 @@ RUNS = (
 )
 """Tasks of each run, and the batch at which it dies, or a worker of it.
 
-Each run starts Spark. Where a share of the slow cases is run, `test_tracked_kills` has the deaths around a commit.
+Each run starts Spark. Where a share of the slow cases is run, `test_tracked_kills` has one around a commit.
 """
 DYING_EXECUTORS = 3 if SHARE == 1 else 1
 """Each costs a new one."""

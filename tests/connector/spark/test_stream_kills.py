@@ -21,7 +21,7 @@ import statestore
 BATCHES, ROWS, KEYS = 10 if SHARE == 1 else 4, 20_000, 40_000
 KILLS = thinned(((2, "committed"), (5, "staged"), (8, "staged")), 1)
 FEW, EARLY_KILLS = 6 if SHARE == 1 else 4, thinned(((2, "staged"), (4, "committed")), 1)
-"""Each kill starts Spark once more. Where a share of the slow cases is run, each of the two tests has one."""
+"""Each kill starts Spark once more. Where a share of the slow cases is run, one case with one kill is."""
 TRUTH = """
     SELECT item, price, valid_from, valid_to FROM (
         SELECT *, timestamp AS valid_from, lead(timestamp) OVER (PARTITION BY item ORDER BY timestamp) AS valid_to
@@ -53,16 +53,14 @@ def write_input(folder: Path, batches: int) -> None:
 
 
 @pytest.mark.slow
-def test_kills_do_not_show(tmp_path: Path) -> None:
-    check_kills(tmp_path, BATCHES, KILLS)
-
-
-@pytest.mark.slow
-def test_kills_do_not_show_where_tasks_resolve_rows(tmp_path: Path) -> None:
-    check_kills(tmp_path, FEW, EARLY_KILLS, LEAST_ROWS="1000")
-
-
-def check_kills(tmp_path: Path, batches: int, kills: Sequence[tuple[int, str]], **settings: str) -> None:
+@pytest.mark.parametrize(
+    ("batches", "kills", "settings"),
+    [(FEW, EARLY_KILLS, {"LEAST_ROWS": "1000"}), (BATCHES, KILLS, {})],
+    ids=["tasks resolve rows", "the driver does"],
+)
+def test_kills_do_not_show(
+    tmp_path: Path, batches: int, kills: Sequence[tuple[int, str]], settings: dict[str, str]
+) -> None:
     write_input(tmp_path / "in", batches)
     catalog = statestore.connect(tmp_path / "warehouse")
     catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}).close()

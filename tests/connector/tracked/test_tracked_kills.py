@@ -24,12 +24,8 @@ from support.processes.tracked_streaming_process import T0, TIMEOUT_SECONDS, Emi
 import statestore
 
 BATCHES, ROWS, USERS = 12, 40, 40
-RUNS = (
-    ("2", "-1", "committed"),
-    *((("3", "3", "task"), ("2", "5", "staged"), ("1", "7", "committed")) if SHARE == 1 else ()),
-    ("4", "9", "sunk"),
-    ("2",),
-)
+EARLY = (("2", "-1", "committed"), ("3", "3", "task"), ("2", "5", "staged"), ("1", "7", "committed"))
+RUNS = (*(EARLY if SHARE == 1 else ()), ("4", "9", "sunk"), ("2",))
 """Partitions of each run, and the batch at which it dies; the initial state is batch -1.
 
 Each run starts Spark. Where a share of the slow cases is run, `test_keyed_kills` has the death in a task.
