@@ -19,14 +19,14 @@ from typing import Any
 
 from rocksdict import Options, Rdict, WriteBatch
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+
+from support.flink import metadata_bytes as meta
+from support.flink import snapshot_bytes as types
+
 from benchmarks.engines.flink_snapshots import FIRST_KEY, GROUPS, group_of
 
-TESTS = Path(__file__).resolve().parents[2] / "tests"
-sys.path.append(str(TESTS))
-
-from support.flink import metadata_bytes as meta  # noqa: E402
-from support.flink import snapshot_bytes as types  # noqa: E402
-
+KRYO = Path(__file__).resolve().parents[2] / "tests" / "data" / "flink" / "kryo.json.xz"
 DISTINCT = 4096
 VERSION = 4
 """The version of ``_metadata`` of Flink 1.20. Of 2.x, Kryo would be another one."""
@@ -152,7 +152,7 @@ def kryo_uuid(number: int) -> bytes:
 
 @cache
 def kryo_lines() -> Sequence[dict[str, Any]]:
-    with lzma.open(TESTS / "data" / "flink" / "kryo.json.xz") as file:
+    with lzma.open(KRYO) as file:
         found: list[dict[str, Any]] = json.load(file)["1.20.0"]
     return found
 
