@@ -24,6 +24,7 @@ from rich.cells import cell_len, chop_cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.python_times import python_values
+from statestore.formats.values.unique_names import unique_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +64,7 @@ def _show_json(batches: Iterable[pa.RecordBatch]) -> None:
 
 def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yield the rows of a batch in terms of JSON."""
-    names = unique_names(batch.schema.names)
+    names = unique_names(batch.schema.names, ignore_case=False)
     for row in _rows(batch):
         yield plain(dict(zip(names, row, strict=True)))
 
@@ -239,18 +240,6 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     if not batch.num_columns:
         return iter([()] * batch.num_rows)
     return zip(*(python_values(column) for column in batch.columns), strict=True)
-
-
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Names for a JSON object: a, a_1, a_2 for three columns named a."""
-    unique: dict[str, None] = {}
-    for name in names:
-        candidate, number = name, 0
-        while candidate in unique:
-            number += 1
-            candidate = f"{name}_{number}"
-        unique[candidate] = None
-    return list(unique)
 
 
 def human_bytes(count: int) -> str:

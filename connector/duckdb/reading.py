@@ -34,6 +34,7 @@ from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.unique_names import unique_names
 
 PIN_COLUMN = "__pin"
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
@@ -101,7 +102,8 @@ class Reading:
         self.query = query
         self.schema = (bound or table).schema(query)
         self.key_columns = (bound or table).key_columns
-        self.source_names = _source_names(self.schema.names)
+        # Views of DuckDB ignore case; the second of two names is NAME_2, as statements of users call it.
+        self.source_names = unique_names(self.schema.names, taken=(PIN_COLUMN, MARKS), first=2)
         self.error: Exception | None = None
         # Whether rows without marks cost nothing more when they were last read. It is a hint for the next query's plan.
         self._marks_dead = table.has_log
@@ -394,17 +396,3 @@ def _cheapest(schema: pa.Schema) -> str:
     """The column to read where only the number of rows is needed: the narrowest number, or else the first column."""
     widths = [(field.type.bit_width, field.name) for field in schema if pa.types.is_primitive(field.type)]
     return min(widths)[1] if widths else str(schema.names[0])
-
-
-def _source_names(names: Sequence[str]) -> list[str]:
-    """Column names that also differ when case is ignored, as DuckDB does: names that would collide get a number."""
-    taken: set[str] = {PIN_COLUMN, MARKS}
-    unique = []
-    for name in names:
-        candidate, number = name, 1
-        while candidate.lower() in taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        taken.add(candidate.lower())
-        unique.append(candidate)
-    return unique

@@ -26,11 +26,12 @@ from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.questions import ShownView, Sorting, number_of, view_of
 from statestore.connector.explorer.row_files import RowFiles
-from statestore.connector.terminal import delimited_cell, plain, unique_names
+from statestore.connector.terminal import delimited_cell, plain
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.python_times import python_values
+from statestore.formats.values.unique_names import unique_names
 
 PIECE = 1 << 20
 Given = Mapping[str, str]
@@ -194,7 +195,7 @@ def _flat_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     pairs = zip(batch.schema.names, batch.columns, strict=True)
     parts = [part for name, column in pairs for part in _parts(name, column)]
     return pa.RecordBatch.from_arrays(
-        [_texts(column) for _, column in parts], names=unique_names([n for n, _ in parts])
+        [_texts(column) for _, column in parts], names=unique_names([n for n, _ in parts], ignore_case=False)
     )
 
 

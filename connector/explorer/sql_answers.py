@@ -28,10 +28,10 @@ from statestore.connector.explorer.questions import Sorting, number_of
 from statestore.connector.explorer.row_files import RowFile
 from statestore.connector.sql.limited_statement import names_of, run_limited
 from statestore.connector.sql.sql_duckdb import error_of_duckdb
-from statestore.connector.terminal import unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 from statestore.formats.notices import notices_to
+from statestore.formats.values.unique_names import unique_names
 
 KEPT = 4
 MAX_ROWS = 1_000_000
@@ -64,7 +64,7 @@ class _Written:
 
     def of(self, relation: duckdb.DuckDBPyRelation) -> pa.Table:
         reader = relation.to_arrow_reader(BATCH_ROWS)
-        names = unique_names(reader.schema.names)
+        names = unique_names(reader.schema.names, ignore_case=False)
         self.schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
         with pa.OSFile(str(self.path), "wb") as file, pa.ipc.new_file(file, self.schema) as writer:
             rows = written = 0

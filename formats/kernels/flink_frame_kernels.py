@@ -1,12 +1,15 @@
-"""Steps over the framed entries of Flink's canonical savepoints.
+"""Steps over what Flink writes behind lengths: entries of canonical savepoints, and changes of the changelog backend.
 
-length:int32 | key | length:int32 | value, repeated; bit 80 of the first byte of a key marks a state's last entry.
+A savepoint: length:int32 | key | length:int32 | value, repeated; bit 80 of the first byte of a key marks a state's last
+entry. A set of changes: groups:int32 | count:int32 | key group:int32 | length:int32 | change, count times |
+count:int32 | ...
 """
 
 from __future__ import annotations
 
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.compiled import I64, kernel
+from statestore.formats.kernels.flink_value_parts import int32
 
 
 @kernel
@@ -58,4 +61,40 @@ def step_over_frames(
             ended = 1
             break
     reached[0], reached[1] = at, ended
+    return count
+
+
+@kernel
+def step_over_changes(data: Bytes, at: int, stop: int, left: Ints, group: Ints, start: Ints, size: Ints) -> int:
+    """Write down where changes lie, as many whole ones as are in ``data[at:stop]`` and fit the arrays.
+
+    ``left``: the key groups and the changes of the key group that are still to come, the key group, and the position
+    reached. Returns the number of changes, -1 where a number is negative; ``left[3]`` is then its position.
+    """
+    count, room = 0, len(start)
+    while count < room:
+        if left[1] == 0:
+            if left[0] == 0 or at + 8 > stop:
+                break
+            number = int32(data, at)
+            if number < 0:
+                left[3] = at
+                return -1
+            left[0] -= 1
+            left[1], left[2] = number, int32(data, at + 4)
+            at += 8
+            continue
+        if at + 4 > stop:
+            break
+        length = int32(data, at)
+        if length < 0:
+            left[3] = at
+            return -1
+        if length > stop - at - 4:
+            break
+        group[count], start[count], size[count] = left[2], at + 4, length
+        count += 1
+        left[1] -= 1
+        at += 4 + length
+    left[3] = at
     return count

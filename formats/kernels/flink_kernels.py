@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import I64, inlined, kernel, unowned
+from statestore.formats.kernels.compiled import I64, kernel, unowned
 from statestore.formats.kernels.flink_steps import (
     AGAIN,
     BIG,
@@ -50,61 +50,13 @@ from statestore.formats.kernels.flink_steps import (
     UNMASKED,
     WRONG,
 )
+from statestore.formats.kernels.flink_value_parts import int32, named_case, text_end
 from statestore.formats.kernels.kryo_forms import KryoArrays
 from statestore.formats.kernels.kryo_kernels import walk_part
 
 Matrix = npt.NDArray[np.int64]
 
 _MOST_UNITS = 2**31 - 1
-
-
-@inlined
-def _int32(data: Bytes, at: int) -> int:
-    high = I64(data[at]) << 24 | I64(data[at + 1]) << 16
-    found = high | I64(data[at + 2]) << 8 | I64(data[at + 3])
-    signed: int = found - (found >> 31 << 32)
-    return signed
-
-
-@inlined
-def _text_end(data: Bytes, at: int, end: int, units: int) -> int:
-    """Where a string's last unit ends; -SHORT or -WRONG if there is none."""
-    if units > end - at:
-        return -SHORT
-    stop = at + units
-    while at < stop and data[at] < 0x80:
-        at += 1
-    left = stop - at
-    while left > 0:
-        if at >= end:
-            return -SHORT
-        if data[at] >= 0x80:
-            at += 1
-            if at >= end:
-                return -SHORT
-            if data[at] >= 0x80:
-                at += 1
-                if at >= end:
-                    return -SHORT
-                if data[at] > 3:
-                    return -WRONG
-        at += 1
-        left -= 1
-    return at
-
-
-@inlined
-def _named_case(data: Bytes, at: int, size: int, names: Bytes, name_ends: Ints, first: int, count: int) -> int:
-    """Which of these names stands at a position; -1 for none."""
-    for k in range(first, first + count):
-        begin = name_ends[k]
-        if name_ends[k + 1] - begin == size:
-            i = 0
-            while i < size and data[at + i] == names[begin + i]:
-                i += 1
-            if i == size:
-                return k - first
-    return -1
 
 
 @kernel
@@ -190,7 +142,7 @@ def walk(
                     break
                 behind = at
                 if units > 1:
-                    behind = _text_end(data, at, end, units - 1)
+                    behind = text_end(data, at, end, units - 1)
                     if behind < 0:
                         status = -behind
                         break
@@ -226,7 +178,7 @@ def walk(
                 if end - at < width:
                     status = SHORT
                     break
-                count = _int32(data, at) if width == 4 else I64(data[at]) << 8 | I64(data[at + 1])
+                count = int32(data, at) if width == 4 else I64(data[at]) << 8 | I64(data[at + 1])
                 at += width
                 if count < 0:
                     status = WRONG
@@ -243,7 +195,7 @@ def walk(
                 if end - at < 4:
                     status = SHORT
                     break
-                count = _int32(data, at)
+                count = int32(data, at)
                 at += 4
                 if count < 0 or (a == 0 and count > MOST_EMPTY):
                     status = WRONG
@@ -272,7 +224,7 @@ def walk(
                     if end - at < 4:
                         status = SHORT
                         break
-                    case = _int32(data, at)
+                    case = int32(data, at)
                     at += 4
                 else:
                     if at >= end:
@@ -298,7 +250,7 @@ def walk(
                         if size > end - at:
                             status = SHORT
                             break
-                        case = 2 + _named_case(data, at, size, names, name_ends, steps[pc, 5], steps[pc, 6])
+                        case = 2 + named_case(data, at, size, names, name_ends, steps[pc, 5], steps[pc, 6])
                         if case < 2:
                             status = OPAQUE
                             break
@@ -337,7 +289,7 @@ def walk(
                 if end - at < 4:
                     status = SHORT
                     break
-                count = _int32(data, at)
+                count = int32(data, at)
                 at += 4
                 if count < 0:
                     status = WRONG
@@ -461,7 +413,7 @@ def walk(
                 if end - at < 4:
                     status = SHORT
                     break
-                count = _int32(data, at)
+                count = int32(data, at)
                 at += 4
                 if count < 0:
                     status = WRONG
@@ -498,7 +450,7 @@ def walk(
                 if end - at < 4:
                     status = SHORT
                     break
-                count = _int32(data, at)
+                count = int32(data, at)
                 at += 4
                 if count < 0:
                     status = WRONG

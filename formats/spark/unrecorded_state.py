@@ -13,7 +13,6 @@ from statestore.formats.engine import FileFinding
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.folder import Folder
-from statestore.formats.spark.checkpoint.begun_batches import begun_notice
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
@@ -110,10 +109,18 @@ def _gaps(root: Folder, log: str) -> Iterator[FileFinding]:
 def reasons_against(checkpoint: Checkpoint, state_view: StateView, versions: Sequence[int]) -> list[str]:
     """The reasons why rows of these versions may not be all that the engine knows, as sentences."""
     opaque = state_view.family.opaque
-    reasons = [begun_notice(number) for number in versions if number in checkpoint.begun]
+    reasons = [_begun_notice(number) for number in versions if number in checkpoint.begun]
     if opaque:
         reasons.append(
             f"no schema file says the columns of its {' and its '.join(opaque)} (Spark 3.0 and earlier wrote none), so "
             f"stored bytes are shown; give {' and '.join(_OPTIONS[column] for column in opaque)} for columns"
         )
     return reasons
+
+
+def _begun_notice(batch_id: int) -> str:
+    """The reason why rows of such a batch may not be those of any batch."""
+    return (
+        f"batch {batch_id} was begun, and no commit of it is there; Spark computes it again when the query goes on, "
+        "perhaps with other rows"
+    )

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
-from statestore.formats.flink.columns.faults import Beyond, refuse
+from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
 from statestore.formats.flink.columns.java_texts import TEXTS
-from statestore.formats.flink.columns.python_leaves import decimals_of_text, pickles, plain_text
 from statestore.formats.flink.columns.text_columns import characters, modified_text_column, text_of_units, utf8
 from statestore.formats.flink.columns.time_columns import TIMES
 from statestore.formats.flink.layouts.shapes import Fixed, Sized
@@ -22,6 +21,10 @@ _DAY = {pa.time32("ms"): 86_400_000, pa.time64("us"): 86_400_000_000}
 _DECIMAL_BYTES = 16
 _WIDEST = pa.decimal128(38)
 _BUFFERS_LIMIT = 2**31 - 1
+_MOST_DIGITS = 6200  # Python writes 6,144 digits and an exponent at most in its widest usual context
+_DECIMAL = r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,6})?$"
+_CONTROL = r"[\x00-\x1f\x7f]"
+_PICKLE, _PROTOCOLS, _STOP = 0x80, 5, ord(".")
 
 
 def fixed_column(data: Bytes, at: Ints, shape: Fixed) -> pa.Array:
@@ -84,11 +87,11 @@ def sized_column(data: Bytes, at: Ints, count: Ints, shape: Sized) -> pa.Array:
     if form == "utf-8":
         return utf8(Cells(data, at, count))
     if form == "plain utf-8":
-        return plain_text(Cells(data, at, count))
+        return _plain_text(Cells(data, at, count))
     if form == "pickle":
-        return pickles(Cells(data, at, count))
+        return _pickles(Cells(data, at, count))
     if form == "decimal text":
-        return decimals_of_text(Cells(data, at, count), column)
+        return _decimals_of_text(Cells(data, at, count), column)
     if form == "modified utf-8":
         return modified_text_column(Cells(data, at, count))
     if form == "decimal":
@@ -139,3 +142,43 @@ def within_precision(found: pa.Array) -> pa.Array:
     beyond = pc.or_(pc.greater(whole, limit), pc.less(whole, pc.negate(limit))).fill_null(False)
     refuse(beyond.to_numpy(zero_copy_only=False), "a decimal of more digits", f"at most {found.type.precision}")
     return found
+
+
+# Values that only coders of PyFlink write behind a length: decimals as text, pickles, and texts that are plain
+
+
+def _decimals_of_text(cells: Cells, column: pa.Decimal128Type) -> pa.Array:
+    """Decimals of the text that ``str`` of Python makes of them.
+
+    Raises Wrong for other text, and for a number of more digits than the column's type has, before or behind the point.
+    """
+    refuse((cells.size < 1) | (cells.size > _MOST_DIGITS), "a decimal of another size", "text of a number")
+    texts = utf8(cells)
+    other = pc.invert(pc.match_substring_regex(texts, _DECIMAL))
+    refuse(other.to_numpy(zero_copy_only=False), "text that is no decimal number", "digits")
+    try:
+        return texts.cast(column)
+    except pa.ArrowInvalid:
+        raise Wrong(
+            "a number that does not fit the decimal", f"at most {column.precision} digits, {column.scale} of a fraction"
+        ) from None
+
+
+def _pickles(cells: Cells) -> pa.Array:
+    """Pickles as they are. Raises Wrong for bytes that do not begin and end as a pickle does."""
+    refuse(cells.size < 3, "bytes that are no pickle", "at least 3")
+    last = gather(cells.data, cells.start + cells.size - 1, "u1")
+    protocol = gather(cells.data, cells.start + 1, "u1")
+    wrong = (cells.first_bytes() != _PICKLE) | (protocol > _PROTOCOLS) | (last != _STOP)
+    refuse(wrong, "bytes that are no pickle", "80 and the protocol in front, 2e at the end")
+    return cells.binary()
+
+
+def _plain_text(cells: Cells) -> pa.Array:
+    """Texts of at least one character, none of control. Raises Wrong for others."""
+    expected = "text, or a type that is given for it"
+    refuse(cells.size < 1, "bytes that may be an empty text or something else", expected)
+    texts = utf8(cells)
+    control = np.asarray(pc.match_substring_regex(texts, _CONTROL))
+    refuse(control, "bytes that may be text with characters of control or something else", expected)
+    return texts

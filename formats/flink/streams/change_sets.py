@@ -130,7 +130,7 @@ class _OpenFile:
 def _frames(window: BlockWindow, left: Ints) -> tuple[Ints, Cells]:
     groups, start, size = (np.empty(_CHANGES, np.int64) for _ in range(3))
     if compiled_use.is_loaded():
-        from statestore.formats.kernels.flink_change_kernels import step_over_changes
+        from statestore.formats.kernels.flink_frame_kernels import step_over_changes
 
         count = step_over_changes(window.data, window.at, window.stop, left, groups, start, size)
     else:
@@ -142,7 +142,7 @@ def _frames(window: BlockWindow, left: Ints) -> tuple[Ints, Cells]:
 
 
 def _plain_steps(window: BlockWindow, left: Ints, group: Ints, start: Ints, size: Ints) -> int:
-    """The loop of ``flink_change_kernels`` in Python."""
+    """The loop of ``step_over_changes`` in Python."""
     view, at, stop = window.data.data, window.at, window.stop
     groups, changes, current = (int(each) for each in left[:3])
     found: list[tuple[int, int, int]] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,7 +17,6 @@ import pyarrow.fs as pafs
 
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.folder import NUMBER, Folder
-from statestore.formats.spark.checkpoint.begun_batches import begun_batches
 from statestore.formats.spark.checkpoint.checkpoint_files import (
     DataFile,
     data_files,
@@ -220,7 +219,7 @@ def open_checkpoint(
 def open_in(root: Folder, batch_id: int | None = None, given: Given = NOTHING_GIVEN) -> Checkpoint:
     """Open the checkpoint in a folder that remembers listings and files, as `open_checkpoint` does."""
     fetch_ahead(root, batch_id)
-    begun = tuple(begun_batches(root)) if given.uncommitted else ()
+    begun = tuple(_begun_batches(root)) if given.uncommitted else ()
     batches = [*committed_batches(root), *begun]
     if batch_id is None:
         if not batches:
@@ -236,6 +235,38 @@ def open_in(root: Folder, batch_id: int | None = None, given: Given = NOTHING_GI
     operators = tuple(_operator(root, operator_id, batch, given) for operator_id in operator_ids(root))
     provider = _provider(root, batch, operators)
     return Checkpoint(root, _query_id(root), tuple(batches), batch, provider, operators, given, begun)
+
+
+def _begun_batches(root: Folder) -> list[int]:
+    """Ids of the batches after the newest commit of which at least one partition has its state, ascending.
+
+    A task writes its partition's state of a batch as soon as it is done, and the query commits the batch when all are.
+    A query that dies between leaves state of a batch that did not happen: it runs that batch again, perhaps with other
+    rows. Spark 2.1 logged no commits, so all that it left is such state.
+
+    Raises UnsupportedError SPARK_STATE_UNSUPPORTED for checkpoint format 2, where only a commit names the files.
+    """
+    last = max(committed_batches(root), default=-1)
+    begun = [number for number in root.at("offsets").numbered() if number > last]
+    if not begun:
+        return []
+    files = [file for file in _state_files(root) if file.version - 1 in begun]
+    if any(file.uid is not None for file in files):
+        raise unsupported(
+            f"{root.path}: state of batch {begun[-1]}, which was not committed, in checkpoint format 2: only its "
+            "commit names the files; leave out uncommitted"
+        )
+    written = {file.version - 1 for file in files}
+    return [number for number in begun if number in written]
+
+
+def _state_files(root: Folder) -> Iterator[DataFile]:
+    for operator_id in operator_ids(root):
+        operator = root.at("state", operator_id)
+        for partition in (operator.at(name) for name in operator.folders() if NUMBER.fullmatch(name)):
+            yield from data_files(partition)
+            for name in partition.folders():
+                yield from data_files(partition.at(name))
 
 
 def _store_folder(root: Folder, store: Store, partition: int) -> Folder:

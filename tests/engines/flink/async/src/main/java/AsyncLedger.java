@@ -6,7 +6,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
-import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RuntimeContext;
 import org.apache.flink.api.common.state.StateTtlConfig;
@@ -32,7 +31,7 @@ import org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindo
 import org.apache.flink.util.Collector;
 import shop.Order;
 
-/** Each kind of state of the second API, with and without a time to live, timers and windows: asynchronous state. */
+/** Each kind of state of the second API, with and without a time to live, timers and windows: asynchronous state. Means and timers are those of Ledger. */
 public final class AsyncLedger implements Job {
     private static final long SIZE = 60_000;
 
@@ -41,7 +40,7 @@ public final class AsyncLedger implements Job {
         DataStream<Long> events = env.fromSource(new GatedSource(1000), WatermarkStrategy.noWatermarks(), "src", Types.LONG).setParallelism(1).uid("src");
         async(events.keyBy(id -> "account-" + id * 7 % keys, Types.STRING), options).process(new Accounts(false)).returns(Types.LONG).uid("accounts").sinkTo(new DiscardingSink<>());
         async(events.keyBy(id -> "account-" + id * 7 % keys, Types.STRING), options).process(new Accounts(true)).returns(Types.LONG).uid("expiring").sinkTo(new DiscardingSink<>());
-        async(events.keyBy(id -> (int) (id * 11 % keys) - 5, Types.INT), options).process(new Alarms()).returns(Types.LONG).uid("alarms").sinkTo(new DiscardingSink<>());
+        async(events.keyBy(id -> (int) (id * 11 % keys) - 5, Types.INT), options).process(new Ledger.Alarms()).returns(Types.LONG).uid("alarms").sinkTo(new DiscardingSink<>());
         KeyedStream<Long, String> keyed = async(events.keyBy(AsyncLedger::key, Types.STRING), options);
         keyed.window(TumblingEventTimeWindows.of(Duration.ofMillis(SIZE)))
             .reduce(Long::sum).uid("tumbling").sinkTo(new DiscardingSink<>());
@@ -109,7 +108,7 @@ public final class AsyncLedger implements Job {
             ListStateDescriptor<Tuple2<String, Long>> fourth = new ListStateDescriptor<>("notes", Types.TUPLE(Types.STRING, Types.LONG));
             MapStateDescriptor<String, Tuple2<Integer, Boolean>> fifth = new MapStateDescriptor<>("limits", Types.STRING, Types.TUPLE(Types.INT, Types.BOOLEAN));
             ReducingStateDescriptor<Long> sixth = new ReducingStateDescriptor<>("sum", Long::sum, Types.LONG);
-            AggregatingStateDescriptor<Long, Tuple2<Long, Long>, Double> seventh = new AggregatingStateDescriptor<>("mean", new Mean(), Types.TUPLE(Types.LONG, Types.LONG));
+            AggregatingStateDescriptor<Long, Tuple2<Long, Long>, Double> seventh = new AggregatingStateDescriptor<>("mean", new Ledger.Mean(), Types.TUPLE(Types.LONG, Types.LONG));
             if (expires) {
                 StateTtlConfig ttl = StateTtlConfig.newBuilder(Duration.ofDays(30)).build();
                 first.enableTimeToLive(ttl);
@@ -177,47 +176,6 @@ public final class AsyncLedger implements Job {
             Truth.put(me(), "limits", "map", key, null, now.limits.isEmpty() ? null : JsonText.pairs(now.limits.entrySet()));
             if (!expires) Truth.put(me(), "sum", "reducing", key, null, now.sum);
             Truth.put(me(), "mean", "aggregating", key, null, now.mean);
-        }
-    }
-
-    static final class Mean implements AggregateFunction<Long, Tuple2<Long, Long>, Double> {
-        @Override public Tuple2<Long, Long> createAccumulator() {
-            return Tuple2.of(0L, 0L);
-        }
-
-        @Override public Tuple2<Long, Long> add(Long value, Tuple2<Long, Long> sum) {
-            return Tuple2.of(sum.f0 + value, sum.f1 + 1);
-        }
-
-        @Override public Double getResult(Tuple2<Long, Long> sum) {
-            return (double) sum.f0 / sum.f1;
-        }
-
-        @Override public Tuple2<Long, Long> merge(Tuple2<Long, Long> one, Tuple2<Long, Long> other) {
-            return Tuple2.of(one.f0 + other.f0, one.f1 + other.f1);
-        }
-    }
-
-    static final class Alarms extends KeyedProcessFunction<Integer, Long, Long> {
-        private static final String EVENT = "_timer_state/event_user-timers";
-        private static final String PROCESSING = "_timer_state/processing_user-timers";
-
-        @Override public void processElement(Long id, Context context, Collector<Long> out) {
-            Integer key = context.getCurrentKey();
-            long at = 4_000_000_000_000L + id / 3 * 10;
-            if (id % 3 == 0) {
-                context.timerService().registerEventTimeTimer(at);
-                Truth.timer("alarms", EVENT, key, null, at, true);
-            } else if (id % 3 == 1) {
-                context.timerService().registerProcessingTimeTimer(at);
-                Truth.timer("alarms", PROCESSING, key, null, at, true);
-            } else if (id % 2 == 0) {
-                Truth.LINES.keySet().stream().filter(line -> line.startsWith("alarms|" + EVENT + "|" + key + "|null|")).findFirst().ifPresent(line -> {
-                    long old = Long.parseLong(line.substring(line.lastIndexOf('|') + 1));
-                    context.timerService().deleteEventTimeTimer(old);
-                    Truth.timer("alarms", EVENT, key, null, old, false);
-                });
-            }
         }
     }
 }
