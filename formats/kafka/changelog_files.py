@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIX = "-changelog"
 RECORD_FILE = re.compile(
-    rf"(.+{SUFFIX})(-\d+)?\.(?:parquet|arrow|feather|ipc|(?:jsonl|ndjson|json|csv|tsv|txt)(?:\.(?:gz|zst))?)"
+    rf"(.+{SUFFIX})(-\d+)?\.(?:parquet|pq|arrow|arrows|feather|ipc|(?:jsonl|ndjson|json|csv|tsv|txt)(?:\.(?:gz|zst))?)"
 )
 _PARTITION_FOLDER = re.compile(r".+-\d+")
 _SEGMENT = re.compile(r"\d{20}\.log")
