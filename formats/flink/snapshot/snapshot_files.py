@@ -7,12 +7,13 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import pyarrow.fs as pafs
 
 from statestore.formats.engine import StateFile
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from statestore.formats.flink.snapshot.file_places import StoredHandle, places, places_outside
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
@@ -48,6 +49,7 @@ _SHARED = (
     "it, a savepoint its whole folder"
 )
 PIECE_BYTES = 8 << 20
+Damage = TypeVar("Damage", CorruptError, UnsupportedError)
 
 
 def _missing(path: str, found: str) -> NotFoundError:
@@ -249,14 +251,18 @@ class SnapshotFiles:
         return Located(replace(self.folder, path=folder, seen=None), name, start, handle.size, found)
 
 
-def naming_files(error: CorruptError, handles: Iterable[StreamHandle]) -> CorruptError:
-    """The error with the files that hold the bytes of a row; those in ``_metadata`` itself are named already."""
+def naming_files(error: Damage, handles: Iterable[StreamHandle]) -> Damage:
+    """The error with the files that hold the bytes of a row or header; those in ``_metadata`` itself are named already.
+
+    An error that names one of them is returned as it is.
+    """
     stored = (each for each in handles if not isinstance(each, InPlace | EmptyHandle))
     names = list(dict.fromkeys(map(described_name, stored)))
-    if error.code != ErrorCode.FLINK_ROW or not names:
+    if error.code not in _WITHOUT_FILES or not names or any(posixpath.basename(n) in error.message for n in names):
         return error
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return CorruptError(error.code, f"{error.message}; its bytes are in {', '.join(names[:_MOST_NAMED])}{more}")
+    named = f"{error.message}; its bytes are in {', '.join(names[:_MOST_NAMED])}{more}"
+    return cast("Damage", type(error)(error.code, named))
 
 
 def naming_metadata(error: CorruptError, path: str) -> CorruptError:
@@ -272,7 +278,15 @@ def naming_metadata(error: CorruptError, path: str) -> CorruptError:
 
 
 _MOST_NAMED = 3
+_WITHOUT_FILES = (
+    ErrorCode.FLINK_ROW,
+    ErrorCode.FLINK_FILE,
+    ErrorCode.FLINK_METADATA,
+    ErrorCode.FLINK_UNSUPPORTED,
+)
+"""Codes of errors that may say where a state is by ``_metadata`` alone."""
 MISSING, DAMAGED, CHANGES = "missing", "damaged", "changes"
+TABLE, OTHER = "table", "RocksDB file"
 
 
 def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[StateFile]:
@@ -331,7 +345,7 @@ def handles_of_keyed(keyed: KeyedHandle, role: str) -> Iterator[tuple[str, Strea
     if isinstance(keyed, RocksHandle):
         yield "header", keyed.meta
         for name, handle in (*keyed.shared, *keyed.private):
-            yield ("table" if name.endswith(".sst") else "RocksDB file"), handle
+            yield (TABLE if name.endswith(".sst") else OTHER), handle
     elif isinstance(keyed, KeyGroupHandle):
         yield role, keyed.stream
     elif isinstance(keyed, ChangelogHandle):
