@@ -32,7 +32,14 @@ from statestore.formats.flink.snapshot.handles import (
     stream_size,
 )
 from statestore.formats.flink.snapshot.held_files import HeldFiles, OpenFiles, hold
-from statestore.formats.flink.snapshot.metadata import METADATA, OperatorSnapshot, SnapshotMetadata, parse_metadata
+from statestore.formats.flink.snapshot.metadata import (
+    HEAD_BYTES,
+    METADATA,
+    OperatorSnapshot,
+    SnapshotMetadata,
+    checkpoint_id,
+    parse_metadata,
+)
 from statestore.formats.places.folder import (
     MAX_SMALL_BYTES,
     PARALLEL_REQUESTS,
@@ -150,6 +157,11 @@ class SnapshotFiles:
                 if size > MAX_METADATA_BYTES:
                     raise _corrupt(self.path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
         return parse_metadata(b"".join(parts), self.path)
+
+    def checkpoint_id(self) -> int:
+        """The checkpoint id that ``_metadata`` begins with. Raises as `metadata`."""
+        with self.folder.stream(METADATA) as stream:
+            return checkpoint_id(stream.read(HEAD_BYTES), self.path)
 
     def holding(self, handles: Iterable[StreamHandle]) -> SnapshotFiles:
         """The files with those of the handles kept open, where they are local and not too many."""

@@ -43,6 +43,7 @@ from statestore.formats.flink.snapshot.snapshot_files import (
     SnapshotFiles,
     handles_of_keyed,
     naming_files,
+    naming_metadata,
 )
 from statestore.formats.flink.streams.logged_keys import UNKNOWN_KEY, logged_key
 from statestore.formats.flink.streams.logged_states import LoggedStates, joined_states, logged_states
@@ -149,11 +150,11 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
     def read(subtask: Subtask) -> tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]:
         keyed = timers = elements = None
         try:
-            with _naming(_headers_of(subtask.managed_keyed)):
+            with _naming(files.path, _headers_of(subtask.managed_keyed)):
                 keyed = _keyed(files, subtask.managed_keyed, headers, where)
-            with _naming(_headers_of(subtask.raw_keyed)):
+            with _naming(files.path, _headers_of(subtask.raw_keyed)):
                 timers = _timers(files, subtask.raw_keyed, where, change)
-            with _naming([] if subtask.managed_operator is None else [subtask.managed_operator.stream]):
+            with _naming(files.path, [] if subtask.managed_operator is None else [subtask.managed_operator.stream]):
                 elements = _elements(files, subtask, where)
         except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
@@ -174,12 +175,14 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
 
 
 @contextmanager
-def _naming(handles: Sequence[StreamHandle]) -> Iterator[None]:
-    """Add the files of handles to an error inside the block that names none of them."""
+def _naming(path: str, handles: Sequence[StreamHandle]) -> Iterator[None]:
+    """Add the files of handles, and ``_metadata`` at ``path``, to an error inside the block that does not name them."""
     try:
         yield
-    except (CorruptError, UnsupportedError) as error:
+    except UnsupportedError as error:
         raise naming_files(error, handles) from error
+    except CorruptError as error:
+        raise naming_metadata(naming_files(error, handles), path) from error
 
 
 def _headers_of(handle: KeyedHandle | None) -> list[StreamHandle]:

@@ -1,9 +1,9 @@
 """Records that a partition's log has lost, as the files beside its segments show.
 
 Reads need only the segments. A broker writes beside them what its log had: indexes of each segment (offset and
-position, time and offset, or aborted transactions), snapshots of producers named by the offset at which they were taken, the offsets at which
-leaders began. One level up are the offsets up to which all partitions were flushed, replicated and cleaned. None of
-these goes beyond the end of a log that is whole.
+position, time and offset, or aborted transactions), snapshots of producers named by the offset at which they were
+taken, the offsets at which leaders began. One level up are the offsets up to which all partitions were flushed,
+replicated and cleaned. None of these goes beyond the end of a log that is whole.
 
 A gap between two segments is normal where the cleaner has been, because compaction removes records. It never is at or
 behind the first offset that is not cleaned yet.
