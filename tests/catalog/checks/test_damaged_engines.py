@@ -306,6 +306,28 @@ def test_a_lost_commit(tmp_path: Path) -> None:
     assert ["commits/2: no such file, between 1 and 3" in problem.message for problem in found.problems] == [True]
 
 
+def test_a_log_without_the_time_of_its_batch(tmp_path: Path) -> None:
+    path = spark("spark4.3.0-agg__hdfs", tmp_path)
+    shutil.copy(path / "commits/2", path / "offsets/2")
+    (found,) = statestore.verify(path)
+    (problem,) = found.problems
+    assert "offsets/2: found no batchTimestampMs" in problem.message and problem.versions == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])
+def test_a_lost_schema(tmp_path: Path, name: str) -> None:
+    path = spark(name, tmp_path)
+    (path / "state/0/0/_metadata/schema").unlink()
+    (found,) = statestore.verify(path)
+    assert [problem.code for problem in found.problems] == ["FILE_DAMAGED"] and found.rows
+    assert "state/0/0/_metadata/schema: no such file" in found.problems[0].message
+    assert "Spark 4.0 or later" in found.problems[0].message
+    shutil.rmtree(path / "state/0/_metadata")  # Spark 3.5 writes none, and before 3.1 none wrote a schema
+    (found,) = statestore.verify(path)
+    assert found.ok == ("hdfs" in name)
+    assert any("no schema file says the columns" in note for note in found.notes)
+
+
 def test_a_changed_offset_in_the_metadata_of_a_savepoint(tmp_path: Path) -> None:
     folder = copied("hashmap", tmp_path) / manifest("hashmap")["snapshots"][-1]["path"]
     file = folder / "_metadata"
