@@ -16,6 +16,7 @@ from support.kafka.applications import unpacked
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle
 from statestore.formats.flink.snapshot.metadata import parse_metadata
 from statestore.formats.kafka.logs.log_directory import log_partitions
@@ -304,6 +305,21 @@ def test_a_lost_commit(tmp_path: Path) -> None:
     (path / "commits/2").unlink()
     (found,) = statestore.verify(path)
     assert ["commits/2: no such file, between 1 and 3" in problem.message for problem in found.problems] == [True]
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_damaged_logs_of_the_newest_batch(tmp_path: Path, log: str) -> None:
+    """The error says which batch can be read, and how."""
+    path = spark("spark4.3.0-agg__hdfs", tmp_path)
+    empty(path / log / "5")
+    empty(path / log / "4")
+    with pytest.raises(CorruptError, match=rf"{log}/5: .*batch 3 is the newest .* without commits/4 to commits/5"):
+        statestore.verify(path)
+    for number in (4, 5):
+        (path / "commits" / str(number)).unlink()
+    assert statestore.inspect(path).table("state").scan(version=3).read_all().num_rows
+    with pytest.raises(NotFoundError, match="4"):
+        statestore.inspect(path).table("state").scan(version=4).read_all()
 
 
 def test_a_log_without_the_time_of_its_batch(tmp_path: Path) -> None:
