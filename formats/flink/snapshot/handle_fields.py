@@ -149,7 +149,7 @@ def operator_handle(source: DataInput) -> OperatorHandle | None:
     return OperatorHandle(tuple(states), given_stream(source, "operator state"))
 
 
-def channel_state(source: DataInput, version: int) -> tuple[int, StreamHandle]:
+def channel_state(source: DataInput, version: int) -> tuple[int, StreamHandle | None]:
     """Read a handle of records in flight; return their bytes and where they lie. Raises as `stream_handle`."""
     kind = source.u8("the type of a channel state") if version >= 6 else _INPUT_CHANNEL
     if kind not in (_INPUT_CHANNEL, _OUTPUT_CHANNEL, _MERGED_INPUT, _MERGED_OUTPUT):

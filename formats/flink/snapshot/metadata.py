@@ -225,7 +225,7 @@ def _subtask(source: DataInput, version: int) -> Subtask:
         for _ in range(number):
             size, handle = channel_state(source, version)
             channel_bytes += size
-            if not isinstance(handle, InPlace | EmptyHandle):
+            if handle is not None and not isinstance(handle, InPlace | EmptyHandle):
                 in_flight[handle] = None
     return Subtask(
         index,

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import pyarrow.fs as pafs
 
@@ -274,7 +274,7 @@ def naming_files(error: Damage, handles: Iterable[StreamHandle]) -> Damage:
         return error
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     named = f"{error.message}; its bytes are in {', '.join(names[:_MOST_NAMED])}{more}"
-    return cast("Damage", type(error)(error.code, named))
+    return type(error)(error.code, named)
 
 
 def naming_metadata(error: CorruptError, path: str) -> CorruptError:
