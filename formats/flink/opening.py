@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, SnapshotRef, find_jobs
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, open_snapshot
 from statestore.formats.flink.source import FlinkSource, Found
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location
 
 _LISTINGS = 4
+T = TypeVar("T")
 
 
 def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
@@ -41,12 +46,14 @@ def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
     opened: dict[int, OpenedSnapshot] = {}
     for ref in job.snapshots:
         match = CHECKPOINT.fullmatch(ref.name)
-        if match and len(job.snapshots) > 1:
-            number = int(match[1])
-        else:
-            one = _opened(ref, settings)
+        if len(job.snapshots) == 1:
+            one = _while_there(ref, lambda each: open_snapshot(each, settings))
             number = one.metadata.checkpoint_id
-            opened.setdefault(number, one)
+            opened[number] = one
+        else:
+            number = (
+                int(match[1]) if match else _while_there(ref, lambda each: SnapshotFiles(each.folder).checkpoint_id())
+            )
         if number in numbered:
             raise InvalidInputError(
                 ErrorCode.STATE_SELECTION,
@@ -71,13 +78,13 @@ def _complete(location: Location) -> list[JobSnapshots]:
     return []
 
 
-def _opened(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
-    """Open a snapshot that was just listed.
+def _while_there(ref: SnapshotRef, look: Callable[[SnapshotRef], T]) -> T:
+    """Look at a snapshot that was just listed.
 
-    Raises NotFoundError VERSION_GONE where it was removed since, and the errors of `open_snapshot`.
+    Raises NotFoundError VERSION_GONE where it was removed since, and the errors of ``look``.
     """
     try:
-        return open_snapshot(ref, settings)
+        return look(ref)
     except NotFoundError as error:
         raise NotFoundError(
             ErrorCode.VERSION_GONE, f"{ref.folder.path} was removed while it was opened; read again"

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from statestore.formats.engine import (
+    FileFinding,
     RestoreCheck,
     Source,
     StateAt,
@@ -31,6 +32,7 @@ from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundE
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.element_forms import enumerator_bytes
 from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.folder_findings import folder_findings, lost_files
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
@@ -166,7 +168,8 @@ class FlinkSource(Source):
     def check_readable(self, state: str, version: int) -> None:
         if version in self.found.gone:
             raise self._gone(version)
-        super().check_readable(state, version)
+        if not self.versions(state, [version]):  # others may be damaged
+            super().check_readable(state, version)
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         """VERSION_GONE where a checkpoint was removed, as the job removes it once a newer one is complete.
@@ -199,7 +202,7 @@ class FlinkSource(Source):
                 raise self._gone(number) from error
             return source
         if held is not None and held.lacks and (not is_there(ref) or self._newer()):
-            raise self._gone(number)
+            raise source._gone(number)
         return source
 
     def _newer(self) -> list[int]:
@@ -210,7 +213,7 @@ class FlinkSource(Source):
         newer = [each for each, _ in self.refs if each > number and each not in self.found.gone]
         with contextlib.suppress(InvalidInputError):
             newer += self._newer()
-        what = f"{self._word(number)} of {self.path} is gone"
+        what = f"{self._word(number)} of {self.path} is gone{lost_files(self.found.snapshots.get(number))}"
         if not newer:
             return NotFoundError(ErrorCode.VERSION_GONE, f"{what}: it was removed while it was read; read another one")
         return NotFoundError(
@@ -243,6 +246,11 @@ class FlinkSource(Source):
             where = f"{self.path}, state {state}"
             shared = wider_schema(shared, schema, where, "checkpoint", "read single checkpoints")
         return shared
+
+    def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
+        """Return what is wrong with snapshots beside the files of their states, with the first of the states."""
+        told = versions if state == self.states()[0] else ()
+        return [found for number in told for found in folder_findings(self._snapshot(number))]
 
     def size(self, state: str) -> StateSize:
         """Bytes of the operator's state: its states share files. Rows are unknown until they are read."""

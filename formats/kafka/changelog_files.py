@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIX = "-changelog"
 RECORD_FILE = re.compile(
-    rf"(.+{SUFFIX})(-\d+)?\.(?:parquet|arrow|feather|ipc|(?:jsonl|ndjson|json|csv|tsv|txt)(?:\.(?:gz|zst))?)"
+    rf"(.+{SUFFIX})(-\d+)?\.(?:parquet|pq|arrow|arrows|feather|ipc|(?:jsonl|ndjson|json|csv|tsv|txt)(?:\.(?:gz|zst))?)"
 )
 _PARTITION_FOLDER = re.compile(r".+-\d+")
 _SEGMENT = re.compile(r"\d{20}\.log")
@@ -96,7 +96,9 @@ class FileTopics:
                 text = f"{file}: an empty file: no record was written yet, or all of them are lost"
                 yield FileFinding(file, text, damaged=False)
         if self.files[topic][0].endswith(".log"):
-            for folder in partitions_without_segments(self.path, topic):
+            # One of a topic that has no segment at all is told with the first topic.
+            listed = {topic} if topic != self.listed[0] else None
+            for folder in partitions_without_segments(self.path, listed, self.files):
                 yield FileFinding(
                     folder,
                     f"{folder}: found no segment, and a broker always has one; restore them from a copy or another "

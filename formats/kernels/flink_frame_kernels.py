@@ -69,7 +69,8 @@ def step_over_changes(data: Bytes, at: int, stop: int, left: Ints, group: Ints, 
     """Write down where changes lie, as many whole ones as are in ``data[at:stop]`` and fit the arrays.
 
     ``left``: the key groups and the changes of the key group that are still to come, the key group, and the position
-    reached. Returns the number of changes, -1 where a number is negative; ``left[3]`` is then its position.
+    reached. Returns the number of changes, -1 where a length is negative or a key group has no changes;
+    ``left[3]`` is then its position.
     """
     count, room = 0, len(start)
     while count < room:
@@ -77,7 +78,7 @@ def step_over_changes(data: Bytes, at: int, stop: int, left: Ints, group: Ints, 
             if left[0] == 0 or at + 8 > stop:
                 break
             number = int32(data, at)
-            if number < 0:
+            if number < 1:
                 left[3] = at
                 return -1
             left[0] -= 1

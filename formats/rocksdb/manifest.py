@@ -42,7 +42,8 @@ class _CutOff(Unreadable):
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A live table file. Its least key is the user key ``smallest`` in the version (sequence and type) ``newest``.
+    """A live table file. Its least key is the user key ``smallest`` in the version (sequence and type) ``newest``, its
+    greatest one ``greatest``.
 
     ``has_blobs``: values of its rows are in blob files.
     """
@@ -52,6 +53,7 @@ class TableEntry:
     size: int
     smallest: bytes
     newest: int
+    greatest: bytes
     has_blobs: bool = False
 
     @property
@@ -322,7 +324,8 @@ def _new_file(tag: int, edit: Fields) -> TableEntry:
         raise Malformed(f"table file {number} with a key of {min(len(smallest), len(greatest))} bytes")
     if level > 64:
         raise Malformed(f"table file {number} on level {level}")
-    return TableEntry(number, level, size, smallest[:-8], int.from_bytes(smallest[-8:], "little"), has_blobs)
+    newest = int.from_bytes(smallest[-8:], "little")
+    return TableEntry(number, level, size, smallest[:-8], newest, greatest[:-8], has_blobs)
 
 
 def _file_fields(edit: Fields, number: int) -> bool:

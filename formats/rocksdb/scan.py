@@ -17,12 +17,14 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels import compiled_use
+from statestore.formats.notices import is_verification
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
+from statestore.formats.rocksdb.table_checks import check_heads, check_places
 
 # Rows of a column family row by row: for lookups, small states, and forms unknown to the scanner
 
@@ -112,6 +114,10 @@ def scan_rocksdb(
     UnsupportedError ROCKSDB_UNSUPPORTED.
     """
     ranges = [bounds if isinstance(bounds, KeyRange) else KeyRange(*bounds) for bounds in key_ranges]
+    if is_verification():
+        check_heads(directory)
+        if KeyRange() in ranges:  # else parts of the files may be holes
+            check_places(directory)
     if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
         # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
         found = scan_family(directory, family, ranges, min(batch_rows, _LOOKUP_ROWS), _LOOKUP_ROWS, delimiter=delimiter)

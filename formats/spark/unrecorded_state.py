@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from statestore.formats.engine import FileFinding
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.places.folder import Folder
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, data_files
@@ -19,7 +19,9 @@ from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.given_types import given_names, names_of
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import StateView
+from statestore.formats.spark.readable_batches import batches_left
 
+_OF_ROCKSDB = {"zip", "changelog"}
 _OPTIONS = {"key": "keyType", "value": "valueType"}
 
 
@@ -84,6 +86,8 @@ def log_findings(checkpoint: Checkpoint, store: Store, versions: Sequence[int]) 
                 found.append(FileFinding(path, text, version=number))
     for log in LOGS:
         found += _gaps(root, log)
+    found += _without_times(checkpoint)
+    found += _lost_schemas(checkpoint, store)
     for number in uncommitted_batches(checkpoint, store):
         path = root.at("commits", number).path
         text = (
@@ -92,6 +96,39 @@ def log_findings(checkpoint: Checkpoint, store: Store, versions: Sequence[int]) 
         )
         found.append(FileFinding(path, text, damaged=False, version=number))
     return found
+
+
+def _without_times(checkpoint: Checkpoint) -> Iterator[FileFinding]:
+    """The logs of offsets that have no time of their batch, where others have one: each release writes all or none."""
+    try:
+        batches = [each for each in batches_left(checkpoint, checkpoint.batches) if each.logged]
+    except StateStoreError:  # the list of versions says so
+        return
+    without = [each.batch_id for each in batches if each.timestamp_ms is None]
+    for number in without if len(without) < len(batches) else ():
+        path = checkpoint.root.at("offsets", number).path
+        text = f"{path}: found no batchTimestampMs, the time of the batch, which others have; restore it from a copy"
+        yield FileFinding(path, text, version=number)
+
+
+def _lost_schemas(checkpoint: Checkpoint, store: Store) -> Iterator[FileFinding]:
+    """The schema file of a store, where a release of Spark that always writes one has written the store."""
+    if all(family.recorded for family in store.families) or not store.folders:
+        return
+    folder = checkpoint.folder(store, store.folders[0])
+    kinds = {file.kind for number in store.folders for file in data_files(checkpoint.folder(store, number))}
+    if store.prefix_columns is not None:
+        release = "4.0 or later, which has written metadata of the operator"
+    elif not kinds.isdisjoint(_OF_ROCKSDB):
+        release = "3.2 or later, which has written its state with RocksDB"
+    else:
+        return
+    path = folder.at("_metadata", "schema").path
+    text = (
+        f"{path}: no such file, and the query ran on Spark {release}: the types of the state are lost, and its rows "
+        f"are shown as stored bytes, or with {' and '.join(_OPTIONS.values())}; restore the file from a copy"
+    )
+    yield FileFinding(path, text, version=checkpoint.batches[-1] if checkpoint.batches else None)
 
 
 def _gaps(root: Folder, log: str) -> Iterator[FileFinding]:

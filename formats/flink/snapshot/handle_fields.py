@@ -149,8 +149,8 @@ def operator_handle(source: DataInput) -> OperatorHandle | None:
     return OperatorHandle(tuple(states), given_stream(source, "operator state"))
 
 
-def channel_state(source: DataInput, version: int) -> int:
-    """Read a handle of records in flight; return their bytes. Raises as `stream_handle`."""
+def channel_state(source: DataInput, version: int) -> tuple[int, StreamHandle | None]:
+    """Read a handle of records in flight; return their bytes and where they lie. Raises as `stream_handle`."""
     kind = source.u8("the type of a channel state") if version >= 6 else _INPUT_CHANNEL
     if kind not in (_INPUT_CHANNEL, _OUTPUT_CHANNEL, _MERGED_INPUT, _MERGED_OUTPUT):
         raise unknown_type(source, kind, "channel state")
@@ -160,12 +160,11 @@ def channel_state(source: DataInput, version: int) -> int:
         offsets = source.count(source.i32("offsets"), 8, "offsets")
         source.skip(8 * offsets, "offsets")
         size = _size(source, "a channel state")
-        stream_handle(source, "a channel state")
-        return size
+        return size, stream_handle(source, "a channel state")
     size = _size(source, "channel states")
-    stream_handle(source, "channel states")
+    handle = stream_handle(source, "channel states")
     source.skip(source.i32("the length of offsets"), "offsets")
-    return size
+    return size, handle
 
 
 def _check_depth(source: DataInput, depth: int) -> None:

@@ -19,11 +19,12 @@ from statestore.formats.flink.snapshot.handle_fields import (
     operator_handle,
     stream_handle,
 )
-from statestore.formats.flink.snapshot.handles import KeyedHandle, OperatorHandle, StreamHandle
+from statestore.formats.flink.snapshot.handles import EmptyHandle, InPlace, KeyedHandle, OperatorHandle, StreamHandle
 from statestore.formats.flink.snapshot.java_objects import classes_of_object
 
 METADATA = "_metadata"
 MAGIC = 0x4960672D
+HEAD_BYTES = 16
 VERSIONS = range(2, 7)
 """Versions that are read: Flink 1.4 to 1.10 write 2, 1.11 to 1.19 write 3, 1.20 writes 4, 2.0 to 2.3 write 5 and 6."""
 FIRST_OF_FLINK_2 = 5
@@ -39,7 +40,7 @@ class Subtask:
     """The state of one subtask. A finished one has none.
 
     ``channels`` and ``channel_bytes`` count the handles of records in flight, which an unaligned checkpoint has, and
-    their bytes.
+    their bytes; ``in_flight`` are those that lie in files, each once.
     """
 
     index: int
@@ -50,6 +51,7 @@ class Subtask:
     raw_operator: OperatorHandle | None = None
     channels: int = 0
     channel_bytes: int = 0
+    in_flight: tuple[StreamHandle, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,21 +93,7 @@ def parse_metadata(data: bytes, path: str) -> SnapshotMetadata:
     handle of an unknown type.
     """
     source = DataInput(data, path)
-    magic = source.i32("the magic number") & 0xFFFFFFFF
-    if magic != MAGIC:
-        raise CorruptError(
-            ErrorCode.FLINK_METADATA,
-            f"{path}: found magic number 0x{magic:08X}, expected 0x{MAGIC:08X}; it is no {METADATA} file of Flink, or "
-            "it is damaged: restore it from a copy",
-        )
-    version = source.i32("the version")
-    if version not in VERSIONS:
-        raise UnsupportedError(
-            ErrorCode.FLINK_UNSUPPORTED,
-            f"{path}: found version {version} of the metadata, expected {VERSIONS.start} to {VERSIONS.stop - 1} (Flink "
-            "1.8 to 2.3); restore the job with one of these releases and take a savepoint",
-        )
-    checkpoint = source.i64("the checkpoint id")
+    version, checkpoint = _head(source)
     _skip_master_states(source)
     number = source.count(source.i32("operators"), _LEAST_OPERATOR, "operators")
     operators = tuple(_operator(source, version) for _ in range(number))
@@ -114,6 +102,30 @@ def parse_metadata(data: bytes, path: str) -> SnapshotMetadata:
         source.end()
         return SnapshotMetadata(version, checkpoint, operators)
     return SnapshotMetadata(version, checkpoint, operators, _is_savepoint(source))
+
+
+def checkpoint_id(head: bytes, path: str) -> int:
+    """Return the checkpoint id in the first HEAD_BYTES bytes of a ``_metadata`` file. Raises as `parse_metadata`."""
+    return _head(DataInput(head, path))[1]
+
+
+def _head(source: DataInput) -> tuple[int, int]:
+    """The version of the metadata, and the checkpoint id."""
+    magic = source.i32("the magic number") & 0xFFFFFFFF
+    if magic != MAGIC:
+        raise CorruptError(
+            ErrorCode.FLINK_METADATA,
+            f"{source.path}: found magic number 0x{magic:08X}, expected 0x{MAGIC:08X}; it is no {METADATA} file of "
+            "Flink, or it is damaged: restore it from a copy",
+        )
+    version = source.i32("the version")
+    if version not in VERSIONS:
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED,
+            f"{source.path}: found version {version} of the metadata, expected {VERSIONS.start} to "
+            f"{VERSIONS.stop - 1} (Flink 1.8 to 2.3); restore the job with one of these releases and take a savepoint",
+        )
+    return version, source.i64("the checkpoint id")
 
 
 def _skip_master_states(source: DataInput) -> None:
@@ -206,8 +218,23 @@ def _subtask(source: DataInput, version: int) -> Subtask:
     managed_keyed = keyed_handle(source)
     raw_keyed = keyed_handle(source, raw=True)
     channels = channel_bytes = 0
+    in_flight: dict[StreamHandle, None] = {}
     for part in ("input channels", "result subpartitions") if version > 2 else ():
         number = source.count(source.i32(part), _LEAST_CHANNEL, part)
         channels += number
-        channel_bytes += sum(channel_state(source, version) for _ in range(number))
-    return Subtask(index, False, managed_keyed, raw_keyed, managed_operator, raw_operator, channels, channel_bytes)
+        for _ in range(number):
+            size, handle = channel_state(source, version)
+            channel_bytes += size
+            if handle is not None and not isinstance(handle, InPlace | EmptyHandle):
+                in_flight[handle] = None
+    return Subtask(
+        index,
+        False,
+        managed_keyed,
+        raw_keyed,
+        managed_operator,
+        raw_operator,
+        channels,
+        channel_bytes,
+        tuple(in_flight),
+    )

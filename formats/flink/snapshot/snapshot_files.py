@@ -7,12 +7,13 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pyarrow.fs as pafs
 
 from statestore.formats.engine import StateFile
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from statestore.formats.flink.snapshot.file_places import StoredHandle, places, places_outside
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
@@ -31,7 +32,14 @@ from statestore.formats.flink.snapshot.handles import (
     stream_size,
 )
 from statestore.formats.flink.snapshot.held_files import HeldFiles, OpenFiles, hold
-from statestore.formats.flink.snapshot.metadata import METADATA, OperatorSnapshot, SnapshotMetadata, parse_metadata
+from statestore.formats.flink.snapshot.metadata import (
+    HEAD_BYTES,
+    METADATA,
+    OperatorSnapshot,
+    SnapshotMetadata,
+    checkpoint_id,
+    parse_metadata,
+)
 from statestore.formats.places.folder import (
     MAX_SMALL_BYTES,
     PARALLEL_REQUESTS,
@@ -48,6 +56,7 @@ _SHARED = (
     "it, a savepoint its whole folder"
 )
 PIECE_BYTES = 8 << 20
+Damage = TypeVar("Damage", CorruptError, UnsupportedError)
 
 
 def _missing(path: str, found: str) -> NotFoundError:
@@ -149,6 +158,11 @@ class SnapshotFiles:
                     raise _corrupt(self.path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
         return parse_metadata(b"".join(parts), self.path)
 
+    def checkpoint_id(self) -> int:
+        """The checkpoint id that ``_metadata`` begins with. Raises as `metadata`."""
+        with self.folder.stream(METADATA) as stream:
+            return checkpoint_id(stream.read(HEAD_BYTES), self.path)
+
     def holding(self, handles: Iterable[StreamHandle]) -> SnapshotFiles:
         """The files with those of the handles kept open, where they are local and not too many."""
         if not self.folder.is_local:
@@ -249,14 +263,18 @@ class SnapshotFiles:
         return Located(replace(self.folder, path=folder, seen=None), name, start, handle.size, found)
 
 
-def naming_files(error: CorruptError, handles: Iterable[StreamHandle]) -> CorruptError:
-    """The error with the files that hold the bytes of a row; those in ``_metadata`` itself are named already."""
+def naming_files(error: Damage, handles: Iterable[StreamHandle]) -> Damage:
+    """The error with the files that hold the bytes of a row or header; those in ``_metadata`` itself are named already.
+
+    An error that names one of them is returned as it is.
+    """
     stored = (each for each in handles if not isinstance(each, InPlace | EmptyHandle))
     names = list(dict.fromkeys(map(described_name, stored)))
-    if error.code != ErrorCode.FLINK_ROW or not names:
+    if error.code not in _WITHOUT_FILES or not names or any(posixpath.basename(n) in error.message for n in names):
         return error
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return CorruptError(error.code, f"{error.message}; its bytes are in {', '.join(names[:_MOST_NAMED])}{more}")
+    named = f"{error.message}; its bytes are in {', '.join(names[:_MOST_NAMED])}{more}"
+    return type(error)(error.code, named)
 
 
 def naming_metadata(error: CorruptError, path: str) -> CorruptError:
@@ -272,7 +290,15 @@ def naming_metadata(error: CorruptError, path: str) -> CorruptError:
 
 
 _MOST_NAMED = 3
+_WITHOUT_FILES = (
+    ErrorCode.FLINK_ROW,
+    ErrorCode.FLINK_FILE,
+    ErrorCode.FLINK_METADATA,
+    ErrorCode.FLINK_UNSUPPORTED,
+)
+"""Codes of errors that may say where a state is by ``_metadata`` alone."""
 MISSING, DAMAGED, CHANGES = "missing", "damaged", "changes"
+TABLE, OTHER = "table", "RocksDB file"
 
 
 def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[StateFile]:
@@ -331,7 +357,7 @@ def handles_of_keyed(keyed: KeyedHandle, role: str) -> Iterator[tuple[str, Strea
     if isinstance(keyed, RocksHandle):
         yield "header", keyed.meta
         for name, handle in (*keyed.shared, *keyed.private):
-            yield ("table" if name.endswith(".sst") else "RocksDB file"), handle
+            yield (TABLE if name.endswith(".sst") else OTHER), handle
     elif isinstance(keyed, KeyGroupHandle):
         yield role, keyed.stream
     elif isinstance(keyed, ChangelogHandle):

@@ -103,8 +103,8 @@ class _OpenFile:
         window = self._window
         left = np.zeros(4, np.int64)
         left[0] = int.from_bytes(self._taken(4), "big", signed=True)
-        if left[0] < 0:
-            raise damaged(self.part.path, f"found {left[0]} key groups of changes")
+        if left[0] < 1:  # Flink writes no empty set, and zeros are what a crash leaves
+            raise damaged(self.part.path, f"found {left[0]} key groups of changes, expected 1 or more")
         while left[0] or left[1]:
             groups, cells = _frames(window, left)
             self._at += int(left[3]) - window.at
@@ -152,7 +152,7 @@ def _plain_steps(window: BlockWindow, left: Ints, group: Ints, start: Ints, size
             if not groups or at + 8 > stop:
                 break
             changes, current = _TWO.unpack_from(view, at)
-            bad = changes < 0
+            bad = changes < 1
             if not bad:
                 groups, at = groups - 1, at + 8
             continue

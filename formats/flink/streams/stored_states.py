@@ -7,8 +7,9 @@ operator are those of all its subtasks.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -36,7 +37,14 @@ from statestore.formats.flink.snapshot.handles import (
     unreadable,
 )
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Subtask
-from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.snapshot.snapshot_files import (
+    OTHER,
+    TABLE,
+    SnapshotFiles,
+    handles_of_keyed,
+    naming_files,
+    naming_metadata,
+)
 from statestore.formats.flink.streams.logged_keys import UNKNOWN_KEY, logged_key
 from statestore.formats.flink.streams.logged_states import LoggedStates, joined_states, logged_states
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING, TimerService, timer_services
@@ -142,9 +150,12 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
     def read(subtask: Subtask) -> tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]:
         keyed = timers = elements = None
         try:
-            keyed = _keyed(files, subtask.managed_keyed, headers, where)
-            timers = _timers(files, subtask.raw_keyed, where, change)
-            elements = _elements(files, subtask, where)
+            with _naming(files.path, _headers_of(subtask.managed_keyed)):
+                keyed = _keyed(files, subtask.managed_keyed, headers, where)
+            with _naming(files.path, _headers_of(subtask.raw_keyed)):
+                timers = _timers(files, subtask.raw_keyed, where, change)
+            with _naming(files.path, [] if subtask.managed_operator is None else [subtask.managed_operator.stream]):
+                elements = _elements(files, subtask, where)
         except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
         return changed(keyed), timers, changed(elements)
@@ -161,6 +172,24 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
         tuple(elements for _, _, elements in found if elements is not None),
         errors[0] if errors else None,
     )
+
+
+@contextmanager
+def _naming(path: str, handles: Sequence[StreamHandle]) -> Iterator[None]:
+    """Add the files of handles, and ``_metadata`` at ``path``, to an error inside the block that does not name them."""
+    try:
+        yield
+    except UnsupportedError as error:
+        raise naming_files(error, handles) from error
+    except CorruptError as error:
+        raise naming_metadata(naming_files(error, handles), path) from error
+
+
+def _headers_of(handle: KeyedHandle | None) -> list[StreamHandle]:
+    """The streams from which the header of keyed state is read."""
+    if handle is None:
+        return []
+    return [stream for role, stream in handles_of_keyed(handle, "") if role not in (TABLE, OTHER)]
 
 
 def _keyed(

@@ -23,7 +23,7 @@ from statestore.formats.bytes.byte_columns import Cells, Fault
 from statestore.formats.bytes.column_cursor import Cursor
 from statestore.formats.bytes.snappy_blocks import snappy_length, unpacked
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, UnsupportedError, shown
+from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.columns.avro_values import avro_values
 from statestore.formats.kafka.schemas.avro_schema import AvroType, parse_schema
 from statestore.formats.kernels.arrays import Ints
@@ -152,7 +152,13 @@ def _header(stream: _Stream) -> _Header:
         text = found[b"avro.schema"].decode()
     except UnicodeDecodeError:
         stream.fail("a schema that is no UTF-8")
-    return _Header(parse_schema(text), codec, stream.take(_SYNC, "the marker"))
+    try:
+        schema = parse_schema(text)
+    except InvalidInputError as error:
+        stream.fail(f"a schema that cannot be read ({error.message})")
+    except UnsupportedError as error:
+        raise UnsupportedError(error.code, f"file {stream.path}: {error.message}") from error
+    return _Header(schema, codec, stream.take(_SYNC, "the marker"))
 
 
 def _blocks(stream: _Stream, header: _Header) -> Iterator[tuple[int, bytes]]:

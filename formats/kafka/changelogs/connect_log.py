@@ -30,7 +30,7 @@ from statestore.formats.kafka.changelogs.connect_values import JsonCells, lines
 from statestore.formats.kafka.changelogs.export_forms import RecordOptions, encoding_of, named_columns
 from statestore.formats.kafka.changelogs.export_streams import opened
 from statestore.formats.kafka.changelogs.file_columns import FilePlace, TextEncoding, bytes_of, integers_of
-from statestore.formats.kafka.changelogs.file_records import unreadable
+from statestore.formats.kafka.changelogs.file_records import parser_errors
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import UNKNOWN_OFFSET, ListedHeaders, Records
 from statestore.formats.kafka.changelogs.text_faults import UNKNOWN_TIME
@@ -229,17 +229,14 @@ def _rows(file: ConnectFile) -> int:
             f"file {file.path}: found bytes of records with a separator between them that the records may hold, too; "
             "expected JSON, Avro or Parquet: let the sink write one of these (format.class)",
         )
-    try:
-        with opened(file.path) as stream:
-            if file.form == "avro":
-                return avro_rows(stream, file.path)
-            if file.form == "parquet":
-                import pyarrow.parquet as pq
+    with parser_errors(file.path, file.form), opened(file.path) as stream:
+        if file.form == "avro":
+            return avro_rows(stream, file.path)
+        if file.form == "parquet":
+            import pyarrow.parquet as pq
 
-                return int(pq.ParquetFile(stream).metadata.num_rows)
-            return sum(map(len, lines(stream, file.path)))
-    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise unreadable(file.path, file.form, error) from error
+            return int(pq.ParquetFile(stream).metadata.num_rows)
+        return sum(map(len, lines(stream, file.path)))
 
 
 def _lots(piece: _Piece, fields: _Fields, cells: JsonCells) -> Iterator[_Lot]:
@@ -273,21 +270,18 @@ def _keys(piece: _Piece, cells: JsonCells, encoding: TextEncoding) -> Iterator[p
 def _values(file: ConnectFile, fields: _Fields, cells: JsonCells, part: str = "value") -> Iterator[_Lot]:
     """Yield what ``part`` names of the rows of a file, and the fields that are named."""
     first = 0
-    try:
-        with opened(file.path) as stream:
-            for rows in _raw(stream, file):
-                place = FilePlace(file.path, first)
-                first += len(rows)
-                lot = {
-                    name: _cells(rows, fields.names.get(name), name, place, fields.encoding, file.form, cells)
-                    for name in dict.fromkeys((part, *fields.names))
-                    if name != "timestamp"
-                }
-                if part == "value":
-                    lot["timestamp"] = _times(rows, fields.names.get("timestamp"), place, file.form, cells)
-                yield lot
-    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise unreadable(file.path, file.form, error) from error
+    with parser_errors(file.path, file.form), opened(file.path) as stream:
+        for rows in _raw(stream, file):
+            place = FilePlace(file.path, first)
+            first += len(rows)
+            lot = {
+                name: _cells(rows, fields.names.get(name), name, place, fields.encoding, file.form, cells)
+                for name in dict.fromkeys((part, *fields.names))
+                if name != "timestamp"
+            }
+            if part == "value":
+                lot["timestamp"] = _times(rows, fields.names.get("timestamp"), place, file.form, cells)
+            yield lot
 
 
 def _raw(stream: Any, file: ConnectFile) -> Iterator[pa.Array]:
@@ -299,7 +293,7 @@ def _raw(stream: Any, file: ConnectFile) -> Iterator[pa.Array]:
     else:
         import pyarrow.parquet as pq
 
-        for batch in pq.ParquetFile(stream).iter_batches(_BATCH_ROWS):
+        for batch in pq.ParquetFile(stream, page_checksum_verification=True).iter_batches(_BATCH_ROWS):
             batch.validate(full=True)  # texts of a file may be no UTF-8
             yield pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
 

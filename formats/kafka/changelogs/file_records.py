@@ -10,6 +10,7 @@ Other columns are ignored.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.kafka.changelogs.console_lines import line_batches, lines_form
 from statestore.formats.kafka.changelogs.csv_lines import csv_batches
 from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordForm, RecordOptions, encoding_of, form_of
@@ -41,7 +42,7 @@ from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import COLUMNS, RECORDS, ListedHeaders, Records
 from statestore.formats.kafka.changelogs.text_faults import UNKNOWN_TIME, TextFaults
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.disk_errors import disk_errors, storage_error
 
 SUFFIXES = {
     ".arrow": "arrow",
@@ -197,11 +198,8 @@ def _form(path: Path) -> str | None:
 def _written(path: str, form: str, options: RecordOptions, encoding: TextEncoding | None) -> RecordForm:
     if form not in _TEXTS:
         return form_of(form, b"", path, options, encoding)
-    try:
-        with opened(path) as stream:
-            start = stream.read(_FIRST_BYTES)
-    except pa.ArrowInvalid as error:
-        raise unreadable(path, form, error) from error
+    with parser_errors(path, form), opened(path) as stream:
+        start = stream.read(_FIRST_BYTES)
     if form == "lines":
         return lines_form(start, path, options, encoding_of(options, encoding))
     return form_of(form, start, path, options, encoding)
@@ -289,7 +287,7 @@ def _read(file: RecordFile, columns: tuple[str, ...], seen: _Seen | None = None)
     """Yield batches with these columns of RECORDS, of the chosen topic; ``seen`` collects what is there."""
     first = 0
     schema = pa.schema([RECORDS.field(name) for name in columns])
-    try:
+    with parser_errors(file.path, file.form):
         for batch in _raw(file, columns):
             place = FilePlace(file.path, first)
             first += batch.num_rows
@@ -308,8 +306,24 @@ def _read(file: RecordFile, columns: tuple[str, ...], seen: _Seen | None = None)
                     )
             if found.num_rows:
                 yield found
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-        raise unreadable(file.path, file.form, error) from error
+
+
+@contextlib.contextmanager
+def parser_errors(path: str, form: str) -> Iterator[None]:
+    """Convert an error of a parser inside the block with `unreadable`.
+
+    Parsers of Arrow and Parquet raise OSError, too, but without the number that an error of the system has.
+    """
+    try:
+        yield
+    except StateStoreError:
+        raise
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise unreadable(path, form, error) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise storage_error(error, "read", path) from error
+        raise unreadable(path, form, error) from error
 
 
 def unreadable(path: str, form: str, error: Exception) -> CorruptError:
@@ -352,7 +366,7 @@ def _raw(file: RecordFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]
         if file.form == "parquet":
             import pyarrow.parquet as pq
 
-            found = pq.ParquetFile(stream)
+            found = pq.ParquetFile(stream, page_checksum_verification=True)
             names = found.schema_arrow.names
             _require(names, file)
             yield from found.iter_batches(_BATCH_ROWS, columns=_wanted(file.written, names, columns))
@@ -391,9 +405,28 @@ def _arrow(stream: Any) -> Iterator[pa.RecordBatch]:
     """Both forms of Arrow's files are recognised by their first bytes."""
     is_file = stream.read(6) == b"ARROW1"
     stream.seek(0)
+    source = pa.PythonFile(_Bounded(stream), "r")
     if is_file:
-        reader = pa.ipc.open_file(pa.PythonFile(stream, "r"))
+        reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
     else:
-        yield from pa.ipc.open_stream(pa.PythonFile(stream, "r"))
+        yield from pa.ipc.open_stream(source)
+
+
+class _Bounded:
+    """A file that is never asked for more bytes than are left, because the lengths in a damaged one may be any."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._size = os.fstat(stream.fileno()).st_size
+        self.seek, self.tell = stream.seek, stream.tell
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._stream.closed)
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self.tell())
+        found: bytes = self._stream.read(left if size < 0 else min(size, left))
+        return found

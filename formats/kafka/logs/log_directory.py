@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +63,23 @@ def log_partitions(path: str | os.PathLike[str], topic: str | None = None) -> tu
     return tuple(sorted(chosen, key=lambda found: (found.topic, found.partition)))
 
 
-def partitions_without_segments(path: str | os.PathLike[str], topic: str) -> tuple[str, ...]:
-    """The directories of partitions of a topic in a broker's log directory that have no segment file."""
+def partitions_without_segments(
+    path: str | os.PathLike[str], wanted: Collection[str] | None, known: Collection[str]
+) -> tuple[str, ...]:
+    """The directories of partitions in a broker's log directory that have no segment file.
+
+    They are of the topics ``wanted``; None: of the first of the ``known`` ones, and of all that are not known.
+    """
     root = Path(path)
     with disk_errors("list", root):
         folders = sorted(entry.path for entry in os.scandir(root) if Path(entry.path).is_dir())
     found = [_partition(Path(folder), keep_empty=True) for folder in folders]
-    return tuple(each.folder for each in found if each is not None and each.topic == topic and not each.segments)
+    first = min(known, default="")
+
+    def is_wanted(topic: str) -> bool:
+        return topic in wanted if wanted is not None else topic == first or topic not in known
+
+    return tuple(each.folder for each in found if each is not None and not each.segments and is_wanted(each.topic))
 
 
 def one_topic(partitions: tuple[LogPartition, ...], path: object) -> tuple[LogPartition, ...]:

@@ -1,9 +1,9 @@
 """Records that a partition's log has lost, as the files beside its segments show.
 
 Reads need only the segments. A broker writes beside them what its log had: indexes of each segment (offset and
-position, or time and offset), snapshots of producers named by the offset at which they were taken, the offsets at which
-leaders began. One level up are the offsets up to which all partitions were flushed, replicated and cleaned. None of
-these goes beyond the end of a log that is whole.
+position, time and offset, or aborted transactions), snapshots of producers named by the offset at which they were
+taken, the offsets at which leaders began. One level up are the offsets up to which all partitions were flushed,
+replicated and cleaned. None of these goes beyond the end of a log that is whole.
 
 A gap between two segments is normal where the cleaner has been, because compaction removes records. It never is at or
 behind the first offset that is not cleaned yet.
@@ -23,9 +23,12 @@ from statestore.formats.kafka.logs.log_directory import base_offset
 from statestore.formats.kafka.logs.log_reading import SegmentLog
 from statestore.formats.places.regular_files import read_regular
 
-_BESIDE = re.compile(r"([0-9]{20})\.(index|timeindex|snapshot)")
+_BESIDE = re.compile(r"([0-9]{20})\.(index|timeindex|txnindex|snapshot)")
 _OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIME_ENTRY = np.dtype([("time", ">i8"), ("offset", ">i4")])
+_ABORTED_ENTRY = np.dtype(
+    [("version", ">i2"), ("producer", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
+)
 _MOST_INDEX_BYTES, _MOST_CHECKPOINT_BYTES = 256 << 20, 16 << 20
 _EPOCHS, _CLEANED, _STARTS = "leader-epoch-checkpoint", "cleaner-offset-checkpoint", "log-start-offset-checkpoint"
 _REACHED = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
@@ -62,9 +65,14 @@ def _findings(log: SegmentLog) -> Iterator[FileFinding]:
                 f"{folder}/{found[1]}.log: this segment of partition {log.partition} is missing, for {name} is there; "
                 "restore it from a copy or another replica",
             )
-        else:
+        elif kind != "txnindex":
             yield from _beyond_index(folder / name, base, names[base], ends[base], stops[base])
+        elif base == max(names):  # the cleaner may remove the end of a transaction from the others
+            aborted = _last_aborted(folder / name)
+            if aborted >= end:
+                yield _short(log, names, f"{name} has a transaction up to offset {aborted}", end)
     yield from _beyond_checkpoints(log, folder, names, end)
+    yield from _zeros(log)
     yield from _gaps(log, folder, names)
 
 
@@ -85,6 +93,30 @@ def _beyond_index(index: Path, base: int, segment: str, end: int, stop: int) -> 
             segment,
             f"{segment}: ends at byte {stop} before offset {end}, but {index.name} has offset {offset}{at}: the file "
             "was cut, or copied while its broker wrote; restore it from a copy or another replica",
+        )
+
+
+def _last_aborted(index: Path) -> int:
+    """The offset at which the last aborted transaction of a segment ends, -1 where there is none."""
+    data = _content(index, _MOST_INDEX_BYTES)
+    found = np.frombuffer(data, _ABORTED_ENTRY, len(data) // _ABORTED_ENTRY.itemsize)
+    known = found["last"][found["version"] == 0]
+    return int(known.max()) if len(known) else -1
+
+
+def _zeros(log: SegmentLog) -> Iterator[FileFinding]:
+    """Zeros behind the last batch, which a broker writes ahead where it is told to, and which a crash may leave."""
+    last = log.files[-1]
+    try:
+        size = Path(last.path).stat().st_size
+    except OSError:
+        return
+    if log.findings.tail is None and size > last.stop:
+        yield FileFinding(
+            last.path,
+            f"{last.path}: the {size - last.stop} bytes from byte {last.stop} on are zeros: the broker preallocated "
+            "them (log.preallocate), or what was written there is lost",
+            damaged=False,
         )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow.fs as pafs
 
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.folder import NUMBER, Folder
 from statestore.formats.spark.checkpoint.checkpoint_files import (
     DataFile,
@@ -221,6 +221,7 @@ def open_in(root: Folder, batch_id: int | None = None, given: Given = NOTHING_GI
     fetch_ahead(root, batch_id)
     begun = tuple(_begun_batches(root)) if given.uncommitted else ()
     batches = [*committed_batches(root), *begun]
+    is_newest = batch_id is None
     if batch_id is None:
         if not batches:
             planned = max(root.at("offsets").numbered(), default=None)
@@ -231,7 +232,12 @@ def open_in(root: Folder, batch_id: int | None = None, given: Given = NOTHING_GI
                 "written; or let the query commit it, and see its log if it does not",
             )
         batch_id = batches[-1]
-    batch = read_batch(root, batch_id, begun)
+    try:
+        batch = read_batch(root, batch_id, begun)
+    except CorruptError as error:
+        if not is_newest:
+            raise
+        raise _with_older(error, root, batches, begun) from error
     operators = tuple(_operator(root, operator_id, batch, given) for operator_id in operator_ids(root))
     provider = _provider(root, batch, operators)
     return Checkpoint(root, _query_id(root), tuple(batches), batch, provider, operators, given, begun)
@@ -267,6 +273,23 @@ def _state_files(root: Folder) -> Iterator[DataFile]:
             yield from data_files(partition)
             for name in partition.folders():
                 yield from data_files(partition.at(name))
+
+
+def _with_older(error: CorruptError, root: Folder, batches: Sequence[int], begun: Collection[int]) -> CorruptError:
+    """The error for the logs of the newest batch, with the newest batch whose logs are whole, and how to read it."""
+    for number in batches[-2 : -2 - _TOLD : -1]:
+        try:
+            read_batch(root, number, begun)
+        except (CorruptError, NotFoundError):
+            continue
+        last = batches[-1]
+        later = f"commits/{number + 1}" if number + 1 == last else f"commits/{number + 1} to commits/{last}"
+        return CorruptError(
+            error.code,
+            f"{error.message}; batch {number} is the newest whose logs are whole: a copy of the checkpoint without "
+            f"{later} is read as of it",
+        )
+    return error
 
 
 def _store_folder(root: Folder, store: Store, partition: int) -> Folder:

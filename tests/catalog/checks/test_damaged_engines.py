@@ -16,6 +16,7 @@ from support.kafka.applications import unpacked
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle
 from statestore.formats.flink.snapshot.metadata import parse_metadata
 from statestore.formats.kafka.logs.log_directory import log_partitions
@@ -185,6 +186,22 @@ def lost_with_its_index(path: Path) -> None:
     cleaned(path, 0)
 
 
+def aborted_behind(path: Path) -> None:
+    """An index of transactions of the last segment, of which one was aborted behind its end."""
+    (path / f"{26:020}.txnindex").write_bytes(struct.pack(">hqqqq", 0, 7, 26, 40, 26))
+
+
+def lost_with_transactions(path: Path) -> None:
+    drop(path, 26)
+    aborted_behind(path)
+
+
+def zeros(path: Path) -> None:
+    file = path / f"{26:020}.log"
+    file.write_bytes(bytes(file.stat().st_size))
+    file.with_suffix(".timeindex").unlink()
+
+
 def lost_partition(path: Path) -> None:
     (path.parent / "segments-1").mkdir()
 
@@ -202,6 +219,8 @@ def lost_partition(path: Path) -> None:
             ),
             (lambda path: empty(path / f"{26:020}.log"), f"{26:020}.log: ends at byte 0 before offset 26, but"),
             (lost_with_its_index, "offsets 6 to 17 before this segment are missing"),
+            (aborted_behind, f"{26:020}.txnindex has a transaction up to offset 40"),
+            (lost_with_transactions, f"{26:020}.log: this segment of partition 0 is missing"),
             (behind, "recovery-point-offset-checkpoint has offset 27"),
             (
                 lambda path: drop(path, 0),
@@ -225,6 +244,14 @@ def test_a_gap_between_segments_that_may_be_compacted_is_a_note(tmp_path: Path) 
     assert found.ok and any("offsets 6 to 17 before" in note for note in found.notes)
 
 
+def test_zeros_that_may_be_preallocated_are_a_note(tmp_path: Path) -> None:
+    zeros(segments(tmp_path))
+    (found,) = statestore.verify(tmp_path)
+    assert found.ok and any(
+        f"{26:020}.log: the " in note and "bytes from byte 0 on are zeros" in note for note in found.notes
+    )
+
+
 @pytest.mark.parametrize(("damage", "file"), mostly_slow([(cut, "MANIFEST"), (Path.unlink, "sst")], 2))
 def test_a_database_of_a_state_directory(tmp_path: Path, damage: Damage, file: str) -> None:
     path = tmp_path / "orders" / "5_0"
@@ -234,6 +261,19 @@ def test_a_database_of_a_state_directory(tmp_path: Path, damage: Damage, file: s
     damage(victim)
     (problem,) = [problem for each in statestore.verify(path.parent) for problem in each.problems]
     assert str(victim) in problem.message
+
+
+def test_each_byte_of_a_table_file_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small databases are read by RocksDB itself, which skips filters and blocks of other uses."""
+    monkeypatch.setenv("STATESTORE_ROCKSDB_READER", "rocksdict")
+    path = tmp_path / "ledger" / "4_0"
+    shutil.copytree(unpacked("ledger") / "state" / "ledger" / path.name, path)
+    file = max(path.rglob("*.sst"), key=lambda each: (each.stat().st_size, str(each)))
+    content = file.read_bytes()
+    for at in range(5, len(content), len(content) // 9):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        told = [problem.message for each in statestore.verify(path.parent) for problem in each.problems]
+        assert told, at
 
 
 @pytest.mark.parametrize("damage", mostly_slow([cut, flip, empty], 3))
@@ -265,6 +305,43 @@ def test_a_lost_commit(tmp_path: Path) -> None:
     (path / "commits/2").unlink()
     (found,) = statestore.verify(path)
     assert ["commits/2: no such file, between 1 and 3" in problem.message for problem in found.problems] == [True]
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_damaged_logs_of_the_newest_batch(tmp_path: Path, log: str) -> None:
+    """The error says which batch can be read, and how."""
+    path = spark("spark4.3.0-agg__hdfs", tmp_path)
+    empty(path / log / "5")
+    empty(path / log / "4")
+    with pytest.raises(CorruptError, match=rf"{log}/5: .*batch 3 is the newest .* without commits/4 to commits/5"):
+        statestore.verify(path)
+    for number in (4, 5):
+        (path / "commits" / str(number)).unlink()
+    assert statestore.inspect(path).table("state").scan(version=3).read_all().num_rows
+    with pytest.raises(NotFoundError, match="4"):
+        statestore.inspect(path).table("state").scan(version=4).read_all()
+
+
+def test_a_log_without_the_time_of_its_batch(tmp_path: Path) -> None:
+    path = spark("spark4.3.0-agg__hdfs", tmp_path)
+    shutil.copy(path / "commits/2", path / "offsets/2")
+    (found,) = statestore.verify(path)
+    (problem,) = found.problems
+    assert "offsets/2: found no batchTimestampMs" in problem.message and problem.versions == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])
+def test_a_lost_schema(tmp_path: Path, name: str) -> None:
+    path = spark(name, tmp_path)
+    (path / "state/0/0/_metadata/schema").unlink()
+    (found,) = statestore.verify(path)
+    assert [problem.code for problem in found.problems] == ["FILE_DAMAGED"] and found.rows
+    assert "state/0/0/_metadata/schema: no such file" in found.problems[0].message
+    assert "Spark 4.0 or later" in found.problems[0].message
+    shutil.rmtree(path / "state/0/_metadata")  # Spark 3.5 writes none, and before 3.1 none wrote a schema
+    (found,) = statestore.verify(path)
+    assert found.ok == ("hdfs" in name)
+    assert any("no schema file says the columns" in note for note in found.notes)
 
 
 def test_a_changed_offset_in_the_metadata_of_a_savepoint(tmp_path: Path) -> None:

@@ -115,6 +115,18 @@ def test_damaged_sets_are_changes_or_a_clear_error(tmp_path: Path, seed: int) ->
         assert error.code in ("FLINK_FILE",), error
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_zeros_are_no_changes(tmp_path: Path, count: int) -> None:
+    """A file that a crash has filled with zeros does not count as one without changes."""
+    folder = tmp_path / "job" / "chk-1"
+    folder.mkdir(parents=True)
+    sets = written(folder, False)
+    size = (folder / "changes").stat().st_size
+    (folder / "changes").write_bytes((b"\0" + i32(count)).ljust(size, b"\0"))
+    with pytest.raises(CorruptError, match="FLINK_FILE"):
+        read(folder, sets)
+
+
 def test_an_offset_beyond_the_changes_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "job" / "chk-1"
     folder.mkdir(parents=True)

@@ -257,3 +257,27 @@ def test_where_nothing_is_what_is_expected_is_named(tmp_path: Path) -> None:
         read(tmp_path / "r.xml")
     with pytest.raises(InvalidInputError, match="base64"):
         read(tmp_path / "r.xml", encoding="latin")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_damaged_files_are_errors_or_rows(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"r{suffix}", pa.Table.from_pylist(rows()[:30], RECORDS))
+    content = path.read_bytes()
+    for at in range(0, len(content), max(1, len(content) // 90)):
+        for damaged in (content[:at], content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :]):
+            path.write_bytes(damaged)
+            try:
+                read(path)
+            except StateStoreError as error:
+                assert path.name in error.message
+
+
+def test_checksums_of_parquet_pages_are_compared(tmp_path: Path) -> None:
+    table, path = pa.Table.from_pylist(rows(), RECORDS), tmp_path / "r.parquet"
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    content = path.read_bytes()
+    longest = max((value for value in table.column("value").to_pylist() if value), key=len)
+    at = content.index(longest)
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    with pytest.raises(CorruptError, match=r"r\.parquet: cannot be read as parquet: .*checksum"):
+        read(path)
