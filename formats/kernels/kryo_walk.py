@@ -85,6 +85,9 @@ _CLOSE = 2  # the container is complete
 _COUNTED = 3  # a count, and so many objects with their classes, for each a of them
 _SAME = 4  # the class of all elements of a list, then so many; the second number is 1 if none can be null
 
+_INT_NUMBER, _TEXT_NUMBER, _LONG_NUMBER, _DOUBLE_NUMBER = 2, 3, 9, 10
+"""How every Kryo writes its registered classes of these: the number of the class + 2."""
+
 
 def walk_object(
     data: Any,
@@ -157,6 +160,59 @@ def walk_object(
                     return SHORT
             stack[top, 0], stack[top, 2] = _TYPED, 2 * form + (1 if nullable else 0)
             continue
+        # Most elements are texts in ASCII and numbers, of registered classes: they are written down in a loop of their
+        # own. It stops before all that it does not know, which the steps below take, and refuse where it is wrong.
+        usual = 0
+        if action == _TYPED:
+            kind, tracked = int(forms[detail >> 1, 0]), int(forms[detail >> 1, 1])
+            if kind == TEXT and tracked == 1:
+                usual = _TEXT_NUMBER
+            elif tracked == 0 and detail & 1 == 0:
+                usual = _LONG_NUMBER if kind == LONG else _INT_NUMBER if kind == INT else 0
+                usual = _DOUBLE_NUMBER if kind == DOUBLE else usual
+        if keep and parent != -2 and (action == _ANY or usual > 0):
+            lead = 1 if action == _ANY else 0
+            number = usual
+            before = n
+            while count > 0 and n < room and end - at > 2:
+                if lead == 1:
+                    number = int(data[at])
+                value, next_at, tag, more = 0, -1, INT, 0
+                if number == _TEXT_NUMBER:
+                    next_at = at + lead + 1
+                    if int(data[next_at - 1]) != 1 or int(data[next_at]) >= 0x80 or objects + 2 >= len(refs):
+                        break
+                    tag, value = TEXT, next_at
+                    while next_at < end and int(data[next_at]) < 0x80:
+                        next_at += 1
+                    if next_at >= end:
+                        break
+                    next_at += 1
+                    more = next_at - value
+                    refs[objects] = n
+                    objects += 1
+                elif number == _LONG_NUMBER:
+                    tag = LONG
+                    value, next_at = varlong(data, at + lead, end)
+                    value = signed(value)
+                elif number == _INT_NUMBER:
+                    value, next_at = varint(data, at + lead, end, 5)
+                    if value >> 32 != 0:
+                        break
+                    value = signed(value)
+                elif number == _DOUBLE_NUMBER and end - at >= 8 + lead:
+                    tag = DOUBLE
+                    value, next_at = fixed(data, at + lead, 8, is_old), at + lead + 8
+                if next_at < 0:
+                    break
+                tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, value, more
+                tape[PARENT, n], tape[BEHIND, n] = parent, n + 1
+                n += 1
+                at = next_at
+                count -= 1
+            if n > before:
+                stack[top, 1] = count
+                continue
         stack[top, 1] = count - 1
         if keep and n >= room:
             return FULL

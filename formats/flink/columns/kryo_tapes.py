@@ -16,9 +16,21 @@ from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.kernels import compiled_use, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT
-from statestore.formats.kernels.kryo_forms import BEHIND, KNOWN_ROOM, MORE, MOST_NESTED, PARENT, TAG, VALUE
+from statestore.formats.kernels.kryo_forms import (
+    BEHIND,
+    KNOWN_ROOM,
+    LIST,
+    MAP,
+    MORE,
+    MOST_NESTED,
+    MOST_TAGS,
+    PARENT,
+    TAG,
+    VALUE,
+)
 
 _LEAST_ROOM = 1 << 12
+_IS_CONTAINER = np.isin(np.arange(MOST_TAGS), (LIST, MAP))
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,10 @@ class Tape:
 
     def children(self, containers: Ints) -> tuple[Ints, Ints]:
         """The entries that these containers hold, in order, and how many each has."""
+        sizes = self.behind[containers] - containers - 1
+        inside = np.flatnonzero(self.parent >= 0)
+        if int(sizes.sum()) == len(inside) and not _IS_CONTAINER[self.tag[inside]].any():
+            return inside, sizes  # of all containers, and nothing within is one
         place = np.full(len(self.tag) + 1, -1, np.int64)
         place[containers] = np.arange(len(containers))
         whose = place[self.parent]  # a root's parent is the last one, which is none
