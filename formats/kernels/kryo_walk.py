@@ -28,19 +28,25 @@ from statestore.formats.kernels.kryo_forms import (
     CHAR,
     CONSTANT,
     DOUBLE,
+    DOUBLE_NUMBER,
     DURATION,
     EMPTY_LIST,
     EMPTY_MAP,
+    ENUM_SET,
+    FLAG,
     FLAGGED_TEXT,
     FLOAT,
     INSTANT,
     INT,
+    INT_NUMBER,
     LIST,
     LOCAL_DATE,
     LOCAL_DATE_TIME,
     LOCAL_TIME,
     LONG,
+    LONG_NUMBER,
     MAP,
+    MAYBE,
     MILLIS,
     MILLIS_NANOS,
     MORE,
@@ -59,6 +65,7 @@ from statestore.formats.kernels.kryo_forms import (
     SINGLE_ENTRY,
     TAG,
     TEXT,
+    TEXT_NUMBER,
     TIMESTAMP,
     TWO_LONGS,
     UUID,
@@ -71,8 +78,10 @@ from statestore.formats.kernels.kryo_parts import (
     flagged,
     local_date,
     local_time,
+    maybe,
     signed,
     text,
+    usual_leaf,
     varint,
     varlong,
     wrapped,
@@ -84,9 +93,6 @@ _TYPED = 1  # objects of a form: their number; the form times 2, plus 1 if they 
 _CLOSE = 2  # the container is complete
 _COUNTED = 3  # a count, and so many objects with their classes, for each a of them
 _SAME = 4  # the class of all elements of a list, then so many; the second number is 1 if none can be null
-
-_INT_NUMBER, _TEXT_NUMBER, _LONG_NUMBER, _DOUBLE_NUMBER = 2, 3, 9, 10
-"""How every Kryo writes its registered classes of these: the number of the class + 2."""
 
 
 def walk_object(
@@ -166,10 +172,10 @@ def walk_object(
         if action == _TYPED:
             kind, tracked = int(forms[detail >> 1, 0]), int(forms[detail >> 1, 1])
             if kind == TEXT and tracked == 1:
-                usual = _TEXT_NUMBER
+                usual = TEXT_NUMBER
             elif tracked == 0 and detail & 1 == 0:
-                usual = _LONG_NUMBER if kind == LONG else _INT_NUMBER if kind == INT else 0
-                usual = _DOUBLE_NUMBER if kind == DOUBLE else usual
+                usual = LONG_NUMBER if kind == LONG else INT_NUMBER if kind == INT else 0
+                usual = DOUBLE_NUMBER if kind == DOUBLE else usual
         if keep and parent != -2 and (action == _ANY or usual > 0):
             lead = 1 if action == _ANY else 0
             number = usual
@@ -177,34 +183,12 @@ def walk_object(
             while count > 0 and n < room and end - at > 2:
                 if lead == 1:
                     number = int(data[at])
-                value, next_at, tag, more = 0, -1, INT, 0
-                if number == _TEXT_NUMBER:
-                    next_at = at + lead + 1
-                    if int(data[next_at - 1]) != 1 or int(data[next_at]) >= 0x80 or objects + 2 >= len(refs):
-                        break
-                    tag, value = TEXT, next_at
-                    while next_at < end and int(data[next_at]) < 0x80:
-                        next_at += 1
-                    if next_at >= end:
-                        break
-                    next_at += 1
-                    more = next_at - value
+                tag, value, more, next_at = usual_leaf(data, at + lead, end, number, is_old)
+                if next_at < 0 or objects + 2 >= len(refs):
+                    break
+                if tag == TEXT:
                     refs[objects] = n
                     objects += 1
-                elif number == _LONG_NUMBER:
-                    tag = LONG
-                    value, next_at = varlong(data, at + lead, end)
-                    value = signed(value)
-                elif number == _INT_NUMBER:
-                    value, next_at = varint(data, at + lead, end, 5)
-                    if value >> 32 != 0:
-                        break
-                    value = signed(value)
-                elif number == _DOUBLE_NUMBER and end - at >= 8 + lead:
-                    tag = DOUBLE
-                    value, next_at = fixed(data, at + lead, 8, is_old), at + lead + 8
-                if next_at < 0:
-                    break
                 tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, value, more
                 tape[PARENT, n], tape[BEHIND, n] = parent, n + 1
                 n += 1
@@ -277,13 +261,22 @@ def walk_object(
                 _, at = varint(data, at, end, 5)
                 if at < 0:
                     return -at
-        elif kind == INT:
+        elif kind in (INT, FLAG):
             value, at = varint(data, at, end, 5)
             if at < 0:
                 return -at
             if value >> 32 != 0:
                 return WRONG
             value = signed(value)
+            if kind == FLAG:
+                tag = BOOL
+                if value != 0 and value != 1:
+                    return WRONG
+        elif kind == MAYBE:
+            present, value, at = maybe(data, at, end, a, is_old)
+            if at < 0:
+                return -at
+            tag = a if present == 1 else NULL
         elif kind == LONG:
             value, at = varlong(data, at, end)
             if at < 0:
@@ -353,6 +346,36 @@ def walk_object(
             if value == 0:
                 tag = NULL
             value -= 1
+        elif kind == ENUM_SET:
+            form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
+            if at < 0:
+                return -at
+            if form <= 0 or int(forms[form, 0]) != CONSTANT:
+                return OPAQUE
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if size > end - at:
+                return SHORT
+            is_kept = keep and parent != -2
+            inner = n
+            if is_kept:
+                if n + size >= room:
+                    return FULL
+                tape[TAG, n], tape[VALUE, n], tape[MORE, n], tape[PARENT, n] = LIST, 0, 0, parent
+                tape[BEHIND, n] = n + size + 1
+                n += 1
+            for _ in range(size):
+                value, at = varint(data, at, end, 5)
+                if at < 0:
+                    return -at
+                if value == 0:
+                    return WRONG
+                if is_kept:
+                    tape[TAG, n], tape[VALUE, n], tape[MORE, n] = CONSTANT, value - 1, int(forms[form, 2])
+                    tape[PARENT, n], tape[BEHIND, n] = inner, n + 1
+                    n += 1
+            continue
         elif kind == BITS:
             size, at = varint(data, at, end, 5)
             if at < 0:

@@ -19,15 +19,20 @@ from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT
 from statestore.formats.kernels.kryo_forms import (
     BEHIND,
     KNOWN_ROOM,
+    LAST_BEGIN,
+    LAST_END,
     LIST,
     MAP,
     MORE,
     MOST_NESTED,
     MOST_TAGS,
+    OPAQUE_FORM,
     PARENT,
     TAG,
+    TEXT,
     VALUE,
 )
+from statestore.formats.kernels.kryo_parts import text
 
 _LEAST_ROOM = 1 << 12
 _IS_CONTAINER = np.isin(np.arange(MOST_TAGS), (LIST, MAP))
@@ -107,6 +112,18 @@ def end_of(forms: KryoForms, data: memoryview, at: int, end: int, scratch: Scrat
     if status != DONE:
         raise fault_of(status, end - at)
     return int(scratch.reached[0])
+
+
+def unknown_class(data: memoryview, scratch: Scratch) -> str | None:
+    """The class that ended the last walk by name, as its form is not public; None where a number stood for it."""
+    known = scratch.known.tolist()
+    if known[0] == 0 or known[known[0]] != OPAQUE_FORM:
+        return None
+    tag, start, size, _ = text(data, known[LAST_BEGIN], known[LAST_END])
+    octets = bytearray(data[start : start + size])
+    if tag == TEXT:
+        octets[-1] &= 0x7F
+    return octets.decode("utf-8", "replace")
 
 
 def fault_of(status: int, left: int) -> Wrong | Opacity:
