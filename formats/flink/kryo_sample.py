@@ -105,7 +105,8 @@ def _sampled(types: Any, make: Callable[[Any], F], batches: Callable[[F], Iterat
         if not notes.opaque:
             found = [notes.types.get(place, pa.null()) for place in places]
             return make(_changed(types, _with, found))
-        types = _changed(types, _without, [place in notes.opaque for place in places])  # look again, at the others
+        opaque = [(place in notes.opaque, notes.opaque.get(place)) for place in places]
+        types = _changed(types, _without, opaque)  # look again, at the others
     return make(types)
 
 
@@ -123,8 +124,11 @@ def _placed(kind: KryoOf, place: int) -> FlinkType:
     return replace(kind, place=place)
 
 
-def _without(kind: KryoOf, is_opaque: bool) -> FlinkType:
-    return Opaque(kind.serializer, kind.class_name) if is_opaque else kind
+def _without(kind: KryoOf, found: tuple[bool, str | None]) -> FlinkType:
+    """The part as opaque bytes, with the class in them that stands in the way, unless they are read."""
+    is_opaque, name = found
+    inside = f" with {name}" if name and name != kind.class_name else ""
+    return Opaque(kind.serializer, f"{kind.class_name}{inside}") if is_opaque else kind
 
 
 def _with(kind: KryoOf, found: pa.DataType) -> FlinkType:

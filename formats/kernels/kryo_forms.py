@@ -49,6 +49,11 @@ LOCAL_DATE_TIME = 32
 INSTANT = 33
 DURATION = 34
 FLAGGED_TEXT = 36  # text | varint flags (Pattern of Kryo 5)
+FLAG = 37  # varint, zigzag, of 0 or 1 (AtomicBoolean)
+MAYBE = (
+    38  # whether there is one | a number of primitive form a, in Kryo 5 of its full width, and none where there is none
+)
+ENUM_SET = 39  # class of the constants | varint count | varints of (ordinal + 1)
 
 # Tags of the entries of a tape, beside the forms of leaves above.
 NULL = 0
@@ -58,6 +63,9 @@ TIMESTAMP = 43
 EMPTY_TEXT = 44
 UTF_TEXT = 45
 MOST_TAGS = 46
+
+INT_NUMBER, TEXT_NUMBER, LONG_NUMBER, DOUBLE_NUMBER = 2, 3, 9, 10
+"""How every Kryo writes its own registered classes: their number + 2."""
 
 TAG, VALUE, MORE, PARENT, BEHIND = range(5)
 """Columns of a tape: what an entry is, its number or position, its second number or size, its container's entry and the

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from statestore.formats.kernels import kryo_parts, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import inlined, kernel, unowned
+from statestore.formats.kernels.compiled import inlined, kernel, merged, unowned
 from statestore.formats.kernels.flink_steps import DONE, FULL
 
 Matrix = npt.NDArray[np.int64]
@@ -25,10 +25,10 @@ def _calling(function: Callable[..., Any], compiled: dict[str, Any]) -> Any:
 
 _parts: dict[str, Any] = {}
 for _name in ("varint", "varlong", "signed", "wrapped", "fixed", "flagged", "text", "named_form", "local_date",
-              "local_time", "class_form"):  # fmt: skip
+              "local_time", "class_form", "usual_leaf", "maybe"):  # fmt: skip
     _parts[_name] = inlined(_calling(getattr(kryo_parts, _name), _parts))
 
-walk_object: Any = kernel(_calling(kryo_walk.walk_object, _parts))
+walk_object: Any = merged(_calling(kryo_walk.walk_object, _parts))
 
 
 @kernel
@@ -73,7 +73,7 @@ def walk_cells(
     return status
 
 
-@kernel
+@merged
 def walk_part(
     data: Bytes,
     at: int,
@@ -103,20 +103,20 @@ def walk_part(
     own = (forms[part[1] : part[2]], registered[part[3] : part[4]], names[part[5] : part[6]],
            name_ends[part[7] : part[8]], name_forms[part[9] : part[10]])  # fmt: skip
     status: int = DONE
-    if keep and tape.shape[1] > 0:
+    kept = keep and tape.shape[1] > 0
+    while True:  # one call, as the compiler then makes it a part of the loop over records, which halves its time
         status = walk_object(
-            data, at, end, True, part[0] == 1, own[0], own[1], own[2], own[3], own[4], tape, first, stack, refs,
+            data, at, end, kept, part[0] == 1, own[0], own[1], own[2], own[3], own[4], tape, first, stack, refs,
             known[number], reached,
         )  # fmt: skip
+        if not kept:
+            break
         if status == DONE:
             reached[2] = first
             return status
         if status == FULL and not is_only:
             return status
-    # Only this says whether the object can be stepped over: one that contains itself can, and has no end on a tape.
-    status = walk_object(
-        data, at, end, False, part[0] == 1, own[0], own[1], own[2], own[3], own[4], tape, first, stack, refs,
-        known[number], reached,
-    )  # fmt: skip
+        # Only this says whether the object can be stepped over: one that contains itself can, and has no end on a tape.
+        kept = False
     reached[1], reached[2] = first, -1
     return status

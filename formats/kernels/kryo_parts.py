@@ -9,14 +9,21 @@ from typing import Any
 
 from statestore.formats.kernels.flink_steps import OPAQUE, SHORT, WRONG
 from statestore.formats.kernels.kryo_forms import (
+    DOUBLE,
+    DOUBLE_NUMBER,
     EMPTY_TEXT,
+    INT,
+    INT_NUMBER,
     LAST_BEGIN,
     LAST_END,
     LAST_FORM,
+    LONG,
+    LONG_NUMBER,
     MOST_NAMES,
     NULL,
     OPAQUE_FORM,
     TEXT,
+    TEXT_NUMBER,
     UTF_TEXT,
 )
 
@@ -115,6 +122,56 @@ def text(data: Any, at: int, end: int) -> tuple[int, int, int, int]:
     if at > end:
         return 0, 0, 0, -SHORT
     return UTF_TEXT, start, at - start, at
+
+
+def usual_leaf(data: Any, at: int, end: int, number: int, is_old: bool) -> tuple[int, int, int, int]:
+    """A text in ASCII or a number behind the number of its class: tag, value, more, and the position behind it.
+
+    The position is negative for all else, for back references, and for what is damaged.
+    """
+    value, more = 0, 0
+    if number == TEXT_NUMBER:
+        if end - at < 2 or int(data[at]) != 1 or int(data[at + 1]) >= 0x80:
+            return NULL, 0, 0, -WRONG
+        value = at + 1
+        at = value
+        while at < end and int(data[at]) < 0x80:
+            at += 1
+        if at >= end:
+            return NULL, 0, 0, -SHORT
+        return TEXT, value, at + 1 - value, at + 1
+    if number == LONG_NUMBER:
+        value, at = varlong(data, at, end)
+        return LONG, signed(value), more, at
+    if number == INT_NUMBER:
+        value, at = varint(data, at, end, 5)
+        if value >> 32 != 0:
+            return NULL, 0, 0, -WRONG
+        return INT, signed(value), more, at
+    if number == DOUBLE_NUMBER and end - at >= 8:
+        return DOUBLE, fixed(data, at, 8, is_old), more, at + 8
+    return NULL, 0, 0, -WRONG
+
+
+def maybe(data: Any, at: int, end: int, form: int, is_old: bool) -> tuple[int, int, int]:
+    """Whether there is a number of a primitive form, the number, and the position behind (negative as in `varint`)."""
+    value = 0
+    if at >= end:
+        return 0, 0, -SHORT
+    present = int(data[at])
+    at += 1
+    if present > 1:
+        return 0, 0, -WRONG
+    if is_old and form != DOUBLE:
+        value, at = varlong(data, at, end)
+        return present, signed(value), at
+    if is_old or present == 1:
+        width = 4 if form == INT else 8
+        if width > end - at:
+            return 0, 0, -SHORT
+        value = fixed(data, at, width, is_old)
+        at += width
+    return present, value, at
 
 
 def named_form(data: Any, start: int, size: int, last: int, names: Any, name_ends: Any, name_forms: Any) -> int:

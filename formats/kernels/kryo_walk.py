@@ -28,19 +28,25 @@ from statestore.formats.kernels.kryo_forms import (
     CHAR,
     CONSTANT,
     DOUBLE,
+    DOUBLE_NUMBER,
     DURATION,
     EMPTY_LIST,
     EMPTY_MAP,
+    ENUM_SET,
+    FLAG,
     FLAGGED_TEXT,
     FLOAT,
     INSTANT,
     INT,
+    INT_NUMBER,
     LIST,
     LOCAL_DATE,
     LOCAL_DATE_TIME,
     LOCAL_TIME,
     LONG,
+    LONG_NUMBER,
     MAP,
+    MAYBE,
     MILLIS,
     MILLIS_NANOS,
     MORE,
@@ -59,6 +65,7 @@ from statestore.formats.kernels.kryo_forms import (
     SINGLE_ENTRY,
     TAG,
     TEXT,
+    TEXT_NUMBER,
     TIMESTAMP,
     TWO_LONGS,
     UUID,
@@ -71,8 +78,10 @@ from statestore.formats.kernels.kryo_parts import (
     flagged,
     local_date,
     local_time,
+    maybe,
     signed,
     text,
+    usual_leaf,
     varint,
     varlong,
     wrapped,
@@ -157,6 +166,37 @@ def walk_object(
                     return SHORT
             stack[top, 0], stack[top, 2] = _TYPED, 2 * form + (1 if nullable else 0)
             continue
+        # Most elements are texts in ASCII and numbers, of registered classes: they are written down in a loop of their
+        # own. It stops before all that it does not know, which the steps below take, and refuse where it is wrong.
+        usual = 0
+        if action == _TYPED:
+            kind, tracked = int(forms[detail >> 1, 0]), int(forms[detail >> 1, 1])
+            if kind == TEXT and tracked == 1:
+                usual = TEXT_NUMBER
+            elif tracked == 0 and detail & 1 == 0:
+                usual = LONG_NUMBER if kind == LONG else INT_NUMBER if kind == INT else 0
+                usual = DOUBLE_NUMBER if kind == DOUBLE else usual
+        if keep and parent != -2 and (action == _ANY or usual > 0):
+            lead = 1 if action == _ANY else 0
+            number = usual
+            before = n
+            while count > 0 and n < room and end - at > 2:
+                if lead == 1:
+                    number = int(data[at])
+                tag, value, more, next_at = usual_leaf(data, at + lead, end, number, is_old)
+                if next_at < 0 or objects + 2 >= len(refs):
+                    break
+                if tag == TEXT:
+                    refs[objects] = n
+                    objects += 1
+                tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, value, more
+                tape[PARENT, n], tape[BEHIND, n] = parent, n + 1
+                n += 1
+                at = next_at
+                count -= 1
+            if n > before:
+                stack[top, 1] = count
+                continue
         stack[top, 1] = count - 1
         if keep and n >= room:
             return FULL
@@ -221,13 +261,22 @@ def walk_object(
                 _, at = varint(data, at, end, 5)
                 if at < 0:
                     return -at
-        elif kind == INT:
+        elif kind in (INT, FLAG):
             value, at = varint(data, at, end, 5)
             if at < 0:
                 return -at
             if value >> 32 != 0:
                 return WRONG
             value = signed(value)
+            if kind == FLAG:
+                tag = BOOL
+                if value != 0 and value != 1:
+                    return WRONG
+        elif kind == MAYBE:
+            present, value, at = maybe(data, at, end, a, is_old)
+            if at < 0:
+                return -at
+            tag = a if present == 1 else NULL
         elif kind == LONG:
             value, at = varlong(data, at, end)
             if at < 0:
@@ -297,6 +346,36 @@ def walk_object(
             if value == 0:
                 tag = NULL
             value -= 1
+        elif kind == ENUM_SET:
+            form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
+            if at < 0:
+                return -at
+            if form <= 0 or int(forms[form, 0]) != CONSTANT:
+                return OPAQUE
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
+            if size > end - at:
+                return SHORT
+            is_kept = keep and parent != -2
+            inner = n
+            if is_kept:
+                if n + size >= room:
+                    return FULL
+                tape[TAG, n], tape[VALUE, n], tape[MORE, n], tape[PARENT, n] = LIST, 0, 0, parent
+                tape[BEHIND, n] = n + size + 1
+                n += 1
+            for _ in range(size):
+                value, at = varint(data, at, end, 5)
+                if at < 0:
+                    return -at
+                if value == 0:
+                    return WRONG
+                if is_kept:
+                    tape[TAG, n], tape[VALUE, n], tape[MORE, n] = CONSTANT, value - 1, int(forms[form, 2])
+                    tape[PARENT, n], tape[BEHIND, n] = inner, n + 1
+                    n += 1
+            continue
         elif kind == BITS:
             size, at = varint(data, at, end, 5)
             if at < 0:

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import gather
 from statestore.formats.flink.columns.faults import Wrong, refuse
@@ -20,21 +21,68 @@ _FIELD = 4  # the length field of n bytes is n + 4; 1, 2, 3 are the numbers 0, 1
 _SMALL = (0, 0, 1, 10)
 _LEAST_EXPONENT = -6
 _WORD = 8
+_LEAST = -(2**63)
+_POWERS = 10 ** np.arange(19, dtype=np.int64)
 
 
 def number_texts(data: Bytes, start: Ints, field: Ints, scaled: bool) -> pa.Array:
     """The texts of numbers whose bytes begin at ``start`` behind the length field; 0 is null."""
     missing = field == 0
     size = np.maximum(field - _FIELD, 0)
-    digits = _digits(data, start, field, size)
-    if not scaled:
-        return pa.array(digits, pa.string(), mask=missing)
-    scale = gather(data, np.where(missing, 0, start + size), ">i4").tolist()
-    return pa.array(scaled_texts(digits, scale), pa.string(), mask=missing)
+    scale = gather(data, np.where(missing, 0, start + size), ">i4").astype(np.int64) if scaled else None
+    texts = _texts_of(data, start, field, size, scale)
+    return pc.if_else(pa.array(~missing), texts, pa.scalar(None, pa.string())) if missing.any() else texts
 
 
-def _digits(data: Bytes, start: Ints, field: Ints, size: Ints) -> list[str]:
-    short = size <= _WORD
+def whole_texts(data: Bytes, start: Ints, size: Ints) -> pa.Array:
+    """The texts of whole numbers of so many bytes, at least one."""
+    return _texts_of(data, start, size + _FIELD, size, None)
+
+
+def scaled_texts(data: Bytes, start: Ints, size: Ints, scale: Ints) -> pa.Array:
+    """The texts of decimals, whose digits have so many bytes, at least one."""
+    return _texts_of(data, start, size + _FIELD, size, scale)
+
+
+def _texts_of(data: Bytes, start: Ints, field: Ints, size: Ints, scale: Ints | None) -> pa.Array:
+    """Numbers of up to eight bytes in the usual form at once, others one by one."""
+    values = _short_values(data, start, field, size)
+    usual = (size <= _WORD) & (values != _LEAST)
+    scales = np.zeros(len(start), np.int64) if scale is None else scale
+    digits = np.maximum(np.searchsorted(_POWERS, np.abs(values), side="right"), 1)
+    usual &= (scales == 0) | ((scales > 0) & (scales < len(_POWERS)) & (digits - 1 - scales >= _LEAST_EXPONENT))
+    if usual.all() and not scales.any():
+        return pa.array(values).cast(pa.string())
+    order: list[Ints] = []
+    chunks: list[pa.Array] = []
+    for each in np.flatnonzero(np.bincount(scales[usual], minlength=1)).tolist():
+        mine = np.flatnonzero(usual & (scales == each))
+        order.append(mine)
+        chunks.append(_with_point(values[mine], each))
+    others = np.flatnonzero(~usual)
+    order.append(others)
+    whole = _digits(data, start[others], size[others], values[others])
+    texts = [_scaled(text, each) for text, each in zip(whole, scales[others].tolist(), strict=True)]
+    chunks.append(pa.array(texts, pa.string()))
+    place = np.empty(len(start), np.int64)
+    place[np.concatenate(order)] = np.arange(len(start))
+    return pa.concat_arrays(chunks).take(pa.array(place))
+
+
+def _with_point(values: Ints, scale: int) -> pa.Array:
+    """Numbers of which so many digits are behind the point."""
+    if not scale:
+        return pa.array(values).cast(pa.string())
+    whole, fraction = np.divmod(np.abs(values), _POWERS[scale])
+    sign = pc.if_else(pa.array(values < 0), "-", "")
+    behind = pc.utf8_lpad(pa.array(fraction).cast(pa.string()), scale, "0")
+    return pc.binary_join_element_wise(
+        pc.binary_join_element_wise(sign, pa.array(whole).cast(pa.string()), ""), behind, "."
+    )
+
+
+def _short_values(data: Bytes, start: Ints, field: Ints, size: Ints) -> Ints:
+    """The numbers of at most eight bytes; 0 for others."""
     values = np.zeros(len(start), np.int64)
     for small in (2, 3):
         values[field == small] = _SMALL[small]
@@ -45,22 +93,16 @@ def _digits(data: Bytes, start: Ints, field: Ints, size: Ints) -> list[str]:
             for place in range(1, width):
                 first = (first << 8) | gather(data, start[mine] + place, "u1").astype(np.int64)
             values[mine] = first
+    return values
+
+
+def _digits(data: Bytes, start: Ints, size: Ints, values: Ints) -> list[str]:
     texts: list[str] = pa.array(values).cast(pa.string()).to_pylist()
-    for number in np.flatnonzero(~short).tolist():
+    for number in np.flatnonzero(size > _WORD).tolist():
         at, length = int(start[number]), int(size[number])
         whole = int.from_bytes(data[at : at + length].tobytes(), "big", signed=True)
         texts[number] = f"{Decimal(whole):f}"  # str() of an int refuses long ones
     return texts
-
-
-def whole_texts(data: Bytes, start: Ints, size: Ints) -> list[str]:
-    """The texts of whole numbers of so many bytes, at least one."""
-    return _digits(data, start, size + _FIELD, size)
-
-
-def scaled_texts(digits: list[str], scales: list[int]) -> list[str]:
-    """The texts of decimals."""
-    return [_scaled(text, scale) for text, scale in zip(digits, scales, strict=True)]
 
 
 def _scaled(text: str, scale: int) -> str:

@@ -223,7 +223,7 @@ def _characters(tape: Tape, rows: Ints) -> pa.Array:
 
 def _uuids(tape: Tape, rows: Ints) -> pa.Array:
     halves = np.stack([tape.value[rows], tape.more[rows]], axis=1).astype(">i8")
-    digits = _hex(halves.view(np.uint8).reshape(len(rows), 16))
+    digits = hex_digits(halves.view(np.uint8).reshape(len(rows), 16))
     text = np.full((len(rows), 36), ord("-"), np.uint8)
     for begin, end, place in ((0, 8, 0), (8, 12, 9), (12, 16, 14), (16, 20, 19), (20, 32, 24)):
         text[:, place : place + end - begin] = digits[:, begin:end]
@@ -231,7 +231,8 @@ def _uuids(tape: Tape, rows: Ints) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(text.reshape(-1))])
 
 
-def _hex(octets: np.ndarray) -> np.ndarray:
+def hex_digits(octets: np.ndarray) -> np.ndarray:
+    """Return the two digits of each byte, one behind the other in the last dimension."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     return np.stack([digits[octets >> 4], digits[octets & 15]], axis=-1).reshape(*octets.shape[:-1], -1)
 
@@ -250,13 +251,12 @@ def _constants(tape: Tape, rows: Ints) -> pa.Array:
 
 
 def _big_integers(tape: Tape, rows: Ints) -> pa.Array:
-    return pa.array(whole_texts(tape.data, tape.value[rows], tape.more[rows]), pa.string())
+    return whole_texts(tape.data, tape.value[rows], tape.more[rows])
 
 
 def _big_decimals(tape: Tape, rows: Ints) -> pa.Array:
     more = tape.more[rows]
-    digits = whole_texts(tape.data, tape.value[rows], more & 0xFFFFFF)
-    return pa.array(scaled_texts(digits, (more >> 24).tolist()), pa.string())
+    return scaled_texts(tape.data, tape.value[rows], more & 0xFFFFFF, more >> 24)
 
 
 def _moments(tape: Tape, rows: Ints) -> pa.Array:

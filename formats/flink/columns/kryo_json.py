@@ -1,12 +1,13 @@
 """Values of Kryo as texts of JSON.
 
-Each entry of a tape is a few pieces of text. Their places in the joined text follow from the entries' numbers, so that
-nothing is sorted but the containers.
+A compiled loop writes them where it is loaded. Elsewhere each entry of a tape is a few pieces of text, and their places
+in the joined text follow from the entries' numbers, so that nothing is sorted but the containers.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -20,13 +21,14 @@ from statestore.formats.flink.columns.kryo_columns import (
     TEXTS,
     TEXTS_OF,
     WHOLE,
-    binary,
     days,
+    hex_digits,
     kinds_of,
     plain_texts,
 )
 from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.columns.time_texts import date_texts, date_time_texts, instant_texts, time_texts
+from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
@@ -38,11 +40,74 @@ _WORDS = (*_FRONTS, *(front + '"' for front in _FRONTS), "null", "[", "{", "]", 
 _NULL, _LIST, _MAP, _LIST_END, _MAP_END, _LIST_ENDS, _MAP_ENDS, _QUOTE, _QUOTE_ENDS = range(
     2 * len(_FRONTS), len(_WORDS)
 )
+_KERNELS = "statestore.formats.kernels.kryo_json_kernels"
+_WORTH_ENTRIES = 1 << 16
+"""Entries of one tape from which on the compiled loop is loaded: its compilation takes as long as some millions."""
+_WRITTEN_BY_LOOP = (*WHOLE, forms.BOOL, forms.NULL, forms.LIST, forms.MAP, forms.TEXT)
+_SHORT_ESCAPES = {8: b"b", 9: b"t", 10: b"n", 12: b"f", 13: b"r"}
+_LOOP_WORDS = np.frombuffer(
+    b'{"key":'.ljust(8) + b',"value":'.ljust(16) + b"nulltruefalse".ljust(40)
+    + b"".join(_SHORT_ESCAPES.get(code, b"\0") for code in range(32)) + b"0123456789abcdef", np.uint8,
+)  # fmt: skip
+_SECOND = 1_000_000_000
+_SECONDS_OF_NANOS = 9_000_000_000
+_MOST_BYTES = 2**31 - 1  # of one string array
 _MUST_ESCAPE = np.array([octet < 0x20 or octet in b'"\\' for octet in range(256)])
 
 
 def json_of(tape: Tape) -> pa.Array:
     """The values of a tape as texts of JSON; a value that is null is null."""
+    if _is_compiled(len(tape.tag)):
+        found = _written(tape)
+        if found is not None:
+            return found
+    return _joined(tape)
+
+
+def _is_compiled(entries: int) -> bool:
+    return compiled_use.is_loaded() and (_KERNELS in sys.modules or entries >= _WORTH_ENTRIES)
+
+
+def _written(tape: Tape) -> pa.Array | None:
+    """The texts that the compiled loop writes; None if they are more than one column has room for."""
+    from statestore.formats.kernels.kryo_json_kernels import write_values
+
+    count, data = len(tape.tag), tape.data.view()
+    data.flags.writeable = False  # the loop is compiled once, for data that cannot be written
+    rendered = [np.zeros(1, np.uint8)]
+    start, size, quoted = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, bool)
+    base = 1
+    for kind in kinds_of(tape.tag):
+        if kind not in _WRITTEN_BY_LOOP:
+            mine = np.flatnonzero(tape.tag == kind)
+            texts, quoted[mine] = _leaves(tape, mine, kind, escape=False)
+            cells = cells_of(texts)
+            start[mine], size[mine] = base + cells.start, cells.size
+            rendered.append(cells.data)
+            base += len(cells.data)
+    octets = np.concatenate(rendered)
+    ends, seen, form = np.zeros(len(tape.roots) + 1, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int8)
+    arrays = [np.ascontiguousarray(each) for each in (tape.tag, tape.value, tape.more, tape.parent, tape.behind)]
+    roots = np.ascontiguousarray(tape.roots)
+    out = np.empty(min(64 + 16 * count + int(size.sum()) + int(tape.more[tape.tag == forms.TEXT].sum()), _MOST_BYTES),
+                   np.uint8)  # fmt: skip
+    done = 0
+    while True:
+        done = write_values(
+            data, *arrays, roots, _IS_NAME, _LOOP_WORDS, octets, start, size, quoted, seen, form, done, out, ends
+        )
+        if done == len(roots):
+            break
+        if len(out) == _MOST_BYTES:
+            return None
+        out = np.concatenate([out, np.empty(min(len(out), _MOST_BYTES - len(out)), np.uint8)])
+    missing = tape.tag[tape.roots] == forms.NULL
+    validity = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    return pa.Array.from_buffers(pa.string(), len(roots), [validity, pa.py_buffer(ends), pa.py_buffer(out[: ends[-1]])])
+
+
+def _joined(tape: Tape) -> pa.Array:
+    """The texts, joined from pieces."""
     count = len(tape.tag)
     if not count:
         return pa.array([], pa.string())
@@ -134,8 +199,8 @@ def _pieces(tape: Tape) -> tuple[Bytes, Ints, Ints, Bools]:
     return np.concatenate(data), start, size, quoted
 
 
-def _leaves(tape: Tape, rows: Ints, kind: int) -> tuple[pa.Array, bool]:
-    """Texts, and whether they stand in quotes."""
+def _leaves(tape: Tape, rows: Ints, kind: int, escape: bool = True) -> tuple[pa.Array, bool]:
+    """Texts, and whether they stand in quotes; ``escape``: as JSON writes them within quotes."""
     value = tape.value[rows]
     if kind in WHOLE:
         return pa.array(value).cast(pa.string()), False
@@ -149,9 +214,11 @@ def _leaves(tape: Tape, rows: Ints, kind: int) -> tuple[pa.Array, bool]:
     if kind in (forms.BIG_INTEGER, forms.BIG_DECIMAL):
         return TEXTS_OF[kind](tape, rows), False
     if kind in TEXTS:
-        return _escaped(plain_texts(tape, rows)), True
+        texts = plain_texts(tape, rows)
+        return _escaped(texts) if escape else texts, True
     if kind in TEXTS_OF:
-        return _escaped(TEXTS_OF[kind](tape, rows)), True
+        texts = TEXTS_OF[kind](tape, rows)
+        return _escaped(texts) if escape else texts, True
     return _TIMES_AS_TEXT[kind](tape, rows), True
 
 
@@ -184,13 +251,20 @@ def _instant_texts(tape: Tape, rows: Ints) -> pa.Array:
 
 def _duration_texts(tape: Tape, rows: Ints) -> pa.Array:
     """Seconds, as ISO 8601 writes them."""
-    found = []
-    for seconds, nanos in zip(tape.value[rows].tolist(), tape.more[rows].tolist(), strict=True):
-        whole = seconds * 1_000_000_000 + nanos
-        fraction = f"{abs(whole) % 1_000_000_000:09d}".rstrip("0")
-        sign = "-" if whole < 0 else ""
-        found.append(f"PT{sign}{abs(whole) // 1_000_000_000}{'.' if fraction else ''}{fraction}S")
-    return pa.array(found, pa.string())
+    seconds, nanos = tape.value[rows], tape.more[rows]
+    if (np.abs(seconds) >= _SECONDS_OF_NANOS).any():
+        return pa.array(list(map(_long_duration_text, seconds.tolist(), nanos.tolist())), pa.string())
+    found = seconds * _SECOND + nanos
+    whole, fraction = np.divmod(np.abs(found), _SECOND)
+    digits = pc.utf8_rtrim(pc.utf8_lpad(pa.array(fraction).cast(pa.string()), 9, "0"), "0")
+    sign, point = pc.if_else(pa.array(found < 0), "-", ""), pc.if_else(pa.array(fraction > 0), ".", "")
+    return pc.binary_join_element_wise("PT", sign, pa.array(whole).cast(pa.string()), point, digits, "S", "")
+
+
+def _long_duration_text(seconds: int, nanos: int) -> str:
+    whole = seconds * _SECOND + nanos
+    fraction = f"{abs(whole) % _SECOND:09d}".rstrip("0")
+    return f"PT{'-' if whole < 0 else ''}{abs(whole) // _SECOND}{'.' if fraction else ''}{fraction}S"
 
 
 def _date_texts(tape: Tape, rows: Ints) -> pa.Array:
@@ -206,7 +280,9 @@ def _date_time_texts(tape: Tape, rows: Ints) -> pa.Array:
 
 
 def _hex_texts(tape: Tape, rows: Ints) -> pa.Array:
-    return pa.array([each.hex() for each in binary(tape, rows).to_pylist()], pa.string())
+    octets, offsets = Cells(tape.data, tape.value[rows], tape.more[rows]).content()
+    ends = pa.py_buffer((2 * offsets).astype(np.int32))
+    return pa.Array.from_buffers(pa.string(), len(rows), [None, ends, pa.py_buffer(hex_digits(octets).reshape(-1))])
 
 
 _TIMES_AS_TEXT: Mapping[int, Callable[[Tape, Ints], pa.Array]] = {

@@ -19,10 +19,13 @@ from statestore.formats.flink.serializers.flink_types import KryoOf
 
 @dataclass
 class Notes:
-    """The types of the values by the place of their part of a type, and the places of which values are opaque."""
+    """The types of the values by the place of their part of a type, and the places of which values are opaque.
+
+    These have the class that stands in the way, None where it is not known.
+    """
 
     types: dict[int, pa.DataType] = field(default_factory=dict)
-    opaque: set[int] = field(default_factory=set)
+    opaque: dict[int, str | None] = field(default_factory=dict)
 
 
 _numbers = itertools.count()
@@ -49,8 +52,8 @@ def note_type(kind: KryoOf, tape: Tape) -> None:
         notes.types[kind.place] = common(notes.types.get(kind.place, pa.null()), type_of(tape))
 
 
-def note_opaque(kind: KryoOf) -> None:
-    """Note that a value is of a class whose form is not public."""
+def note_opaque(kind: KryoOf, name: str | None) -> None:
+    """Note that a value is, or holds one, of a class whose form is not public, and the class where it is known."""
     notes = _taken.get(kind.place)
     if notes is not None:
-        notes.opaque.add(kind.place)
+        notes.opaque.setdefault(kind.place, name)

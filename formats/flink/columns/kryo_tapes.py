@@ -16,9 +16,26 @@ from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.kernels import compiled_use, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT
-from statestore.formats.kernels.kryo_forms import BEHIND, KNOWN_ROOM, MORE, MOST_NESTED, PARENT, TAG, VALUE
+from statestore.formats.kernels.kryo_forms import (
+    BEHIND,
+    KNOWN_ROOM,
+    LAST_BEGIN,
+    LAST_END,
+    LIST,
+    MAP,
+    MORE,
+    MOST_NESTED,
+    MOST_TAGS,
+    OPAQUE_FORM,
+    PARENT,
+    TAG,
+    TEXT,
+    VALUE,
+)
+from statestore.formats.kernels.kryo_parts import text
 
 _LEAST_ROOM = 1 << 12
+_IS_CONTAINER = np.isin(np.arange(MOST_TAGS), (LIST, MAP))
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,10 @@ class Tape:
 
     def children(self, containers: Ints) -> tuple[Ints, Ints]:
         """The entries that these containers hold, in order, and how many each has."""
+        sizes = self.behind[containers] - containers - 1
+        inside = np.flatnonzero(self.parent >= 0)
+        if int(sizes.sum()) == len(inside) and not _IS_CONTAINER[self.tag[inside]].any():
+            return inside, sizes  # of all containers, and nothing within is one
         place = np.full(len(self.tag) + 1, -1, np.int64)
         place[containers] = np.arange(len(containers))
         whose = place[self.parent]  # a root's parent is the last one, which is none
@@ -91,6 +112,18 @@ def end_of(forms: KryoForms, data: memoryview, at: int, end: int, scratch: Scrat
     if status != DONE:
         raise fault_of(status, end - at)
     return int(scratch.reached[0])
+
+
+def unknown_class(data: memoryview, scratch: Scratch) -> str | None:
+    """The class that ended the last walk by name, as its form is not public; None where a number stood for it."""
+    known = scratch.known.tolist()
+    if known[0] == 0 or known[known[0]] != OPAQUE_FORM:
+        return None
+    tag, start, size, _ = text(data, known[LAST_BEGIN], known[LAST_END])
+    octets = bytearray(data[start : start + size])
+    if tag == TEXT:
+        octets[-1] &= 0x7F
+    return octets.decode("utf-8", "replace")
 
 
 def fault_of(status: int, left: int) -> Wrong | Opacity:

@@ -11,7 +11,7 @@ from struct import Struct
 
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
 from statestore.formats.flink.columns.kryo_survey import note_opaque
-from statestore.formats.flink.columns.kryo_tapes import Scratch, end_of, forms_of
+from statestore.formats.flink.columns.kryo_tapes import Scratch, end_of, forms_of, unknown_class
 from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.program_writer import Program
 from statestore.formats.flink.layouts.type_layouts import whose
@@ -242,8 +242,11 @@ class ProgramInterpreter:
             found = thrown(self._data, at, end) if is_thrown(kind) else None
             if found is not None:
                 return found[1]
-            note_opaque(kind)
-            raise Opacity(f"an object of {whose(kind)} of a class whose form is not public") from None
+            name = unknown_class(self._data, self._scratch[number])
+            note_opaque(kind, name)
+            raise Opacity(
+                f"an object of {whose(kind)} of {f'class {name}' if name else 'a class'}, whose form is not public"
+            ) from None
 
     def _int32(self, at: int, end: int) -> tuple[int, int]:
         if end - at < _INT32.size:

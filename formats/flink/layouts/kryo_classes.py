@@ -24,6 +24,12 @@ CONSTANTS: tuple[tuple[str, ...], ...] = (
         "DECEMBER",
     ),
     ("NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS"),
+    (
+        "NANOS", "MICROS", "MILLIS", "SECONDS", "MINUTES", "HOURS", "HALF_DAYS", "DAYS", "WEEKS", "MONTHS", "YEARS",
+        "DECADES", "CENTURIES", "MILLENNIA", "ERAS", "FOREVER",
+    ),
+    ("UP", "DOWN", "CEILING", "FLOOR", "HALF_UP", "HALF_DOWN", "HALF_EVEN", "UNNECESSARY"),
+    ("INSTANCE",),
 )  # fmt: skip
 """The constants of the JDK's enums, which Kryo writes as numbers. Those of other enums are code of a job."""
 
@@ -70,7 +76,9 @@ _FIRST_NUMBERS = ("int", "java.lang.String", "float", "boolean", "byte", "char",
 _LISTS = (
     "ArrayList", "LinkedList", "Vector", "Stack", "ArrayDeque", "HashSet", "LinkedHashSet",
     "concurrent.CopyOnWriteArrayList", "concurrent.ConcurrentLinkedQueue", "concurrent.ConcurrentLinkedDeque",
-    "concurrent.LinkedBlockingQueue", "concurrent.LinkedBlockingDeque",
+    "concurrent.LinkedBlockingQueue", "concurrent.LinkedBlockingDeque", "concurrent.PriorityBlockingQueue",
+    "concurrent.ArrayBlockingQueue", "concurrent.ConcurrentSkipListSet", "concurrent.CopyOnWriteArraySet",
+    "concurrent.ConcurrentHashMap$KeySetView",
 )  # fmt: skip
 _VIEWS = (
     "Collections$UnmodifiableCollection", "Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList",
@@ -79,13 +87,30 @@ _VIEWS = (
     "Collections$SynchronizedCollection", "Collections$SynchronizedList", "Collections$SynchronizedRandomAccessList",
     "Collections$SynchronizedSet", "HashMap$KeySet", "HashMap$Values", "HashMap$EntrySet", "ArrayList$SubList",
     "LinkedHashMap$LinkedKeySet", "LinkedHashMap$LinkedValues", "TreeMap$KeySet", "AbstractList$SubList",
-    "AbstractList$RandomAccessSubList", "Collections$CopiesList", "Collections$SetFromMap",
+    "AbstractList$RandomAccessSubList", "Collections$CopiesList", "Collections$SetFromMap", "TreeMap$Values",
+    "Collections$UnmodifiableSortedSet", "Collections$UnmodifiableNavigableSet",
+    "Collections$UnmodifiableNavigableSet$EmptyNavigableSet", "Collections$SynchronizedSortedSet",
+    "Collections$SynchronizedNavigableSet", "Collections$CheckedCollection", "Collections$CheckedList",
+    "Collections$CheckedRandomAccessList", "Collections$CheckedSet",
 )  # fmt: skip
 """Collections that Kryo writes and does not read again, in Flink: their bytes are those of all others."""
-_MAPS = ("HashMap", "LinkedHashMap", "Hashtable", "WeakHashMap", "IdentityHashMap", "concurrent.ConcurrentHashMap")
-_MAP_VIEWS = ("Collections$UnmodifiableMap", "Collections$SynchronizedMap")
+_MAPS = ("HashMap", "LinkedHashMap", "Hashtable", "WeakHashMap", "IdentityHashMap", "concurrent.ConcurrentHashMap",
+         "EnumMap", "Properties")  # fmt: skip
+_MAP_VIEWS = (
+    "Collections$UnmodifiableMap", "Collections$SynchronizedMap", "Collections$UnmodifiableSortedMap",
+    "Collections$UnmodifiableNavigableMap", "Collections$UnmodifiableNavigableMap$EmptyNavigableMap",
+    "Collections$SynchronizedSortedMap", "Collections$SynchronizedNavigableMap", "Collections$CheckedMap",
+    "TreeMap$AscendingSubMap", "TreeMap$DescendingSubMap",
+)  # fmt: skip
 _IMMUTABLE_LISTS = ("ListN", "List12", "SubList", "SetN", "Set12")
-_COMPARATORS = ("Collections$ReverseComparator", "Collections$ReverseComparator2")
+_COMPARATORS = ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator")
+_ENTRIES = ("AbstractMap$SimpleEntry", "AbstractMap$SimpleImmutableEntry", "KeyValueHolder")
+_OF_ANY = ("java.lang.Number", "java.math.BigDecimal", "java.math.BigInteger", "java.util.Collection", "java.util.Date",
+           "java.util.List", "java.util.Map", "java.util.Set")  # fmt: skip
+_OF_FINAL = ("[I", "[J", "[D", "[F", "[S", "[C", "[Z", "[B", "[Ljava.lang.String;", "java.util.UUID",
+             "java.time.LocalDate", "java.time.LocalTime", "java.time.LocalDateTime", "java.time.Instant",
+             "java.time.Duration", "java.util.Optional")  # fmt: skip
+"""Classes of the elements of arrays: those that others extend, so that each element tells its class, and final ones."""
 
 
 def _by_name(is_old: bool) -> dict[str, _Form]:
@@ -116,6 +141,20 @@ def _by_name(is_old: bool) -> dict[str, _Form]:
         "java.time.DayOfWeek": constant(forms.CONSTANT, 0),
         "java.time.Month": constant(forms.CONSTANT, 1),
         "java.util.concurrent.TimeUnit": constant(forms.CONSTANT, 2),
+        "java.time.temporal.ChronoUnit": constant(forms.CONSTANT, 3),
+        "java.math.RoundingMode": constant(forms.CONSTANT, 4),
+        "java.util.Comparators$NaturalOrderComparator": constant(forms.CONSTANT, 5),
+        "java.util.RegularEnumSet": _tracked(forms.ENUM_SET),
+        "java.util.JumboEnumSet": _tracked(forms.ENUM_SET),
+        "java.util.OptionalInt": _tracked(forms.MAYBE, forms.INT),
+        "java.util.OptionalLong": _tracked(forms.MAYBE, forms.LONG),
+        "java.util.OptionalDouble": _tracked(forms.MAYBE, forms.DOUBLE),
+        "java.util.concurrent.atomic.AtomicInteger": _tracked(forms.INT),
+        "java.util.concurrent.atomic.AtomicLong": _tracked(forms.LONG),
+        "java.util.concurrent.atomic.AtomicBoolean": _tracked(forms.FLAG),
+        "java.util.concurrent.atomic.AtomicReference": _tracked(forms.OPTIONAL),
+        "sun.util.calendar.ZoneInfo": _tracked(forms.TEXT),
+        "java.util.SimpleTimeZone": _tracked(forms.TEXT),
         "[B": _tracked(forms.BYTES),
         "[Ljava.lang.Object;": _tracked(forms.OBJECTS, -1),
     }
@@ -127,8 +166,12 @@ def _by_name(is_old: bool) -> dict[str, _Form]:
         found[f"java.util.ImmutableCollections${name}"] = (forms.LIST, 1, 0, 1)
     for name in ("MapN", "Map1"):
         found[f"java.util.ImmutableCollections${name}"] = _tracked(forms.MAP)
-    for name in _COMPARATORS[:1]:
-        found[f"java.util.{name}"] = _tracked(forms.NOTHING)
+    for name in _COMPARATORS:
+        found[name] = _tracked(forms.NOTHING)
+    for name in _ENTRIES:
+        found[f"java.util.{name}"] = _tracked(forms.SINGLE_ENTRY)
+    for name in _OF_ANY:
+        found[f"[L{name};"] = _tracked(forms.OBJECTS, -1)
     if is_old:
         found["java.util.concurrent.ConcurrentSkipListMap"] = _tracked(forms.MAP)
     else:
@@ -184,6 +227,10 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...]) -> Kry
     for box, primitive in boxes.items():
         named[f"[Ljava.lang.{box};"] = row(_tracked(forms.OBJECTS, row(_plain(_PRIMITIVES[primitive]))))
     named["[Ljava.lang.String;"] = row(_tracked(forms.OBJECTS, named["java.lang.String"]))
+    by_number = {name: row(form) for name, form in _of_flink(is_old)}
+    for name in _OF_FINAL:
+        array = f"[{name}" if name.startswith("[") else f"[L{name};"
+        named[array] = row(_tracked(forms.OBJECTS, named.get(name) or by_number[name]))
     numbers = [named[each] if each in named else row(_plain(_PRIMITIVES[each])) for each in _FIRST_NUMBERS]
     numbers.append(row(_plain(forms.VOID)) if is_old else 0)
     numbers += [0] * (FIRST_OF_FLINK - len(numbers))

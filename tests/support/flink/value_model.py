@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
-from statestore.formats.flink.columns import decoding
+from statestore.formats.flink.columns import decoding, kryo_json
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.layouts.shapes import least_bytes
 from statestore.formats.flink.layouts.type_layouts import arrow_type, has_column, layout
@@ -73,7 +73,10 @@ def decoded(kind: FlinkType, *rows: bytes | None) -> list[Any]:
 @contextmanager
 def walking(compiled: bool) -> Iterator[None]:
     """Decode by the compiled loop, or interpreted, however much is decoded."""
-    with mock.patch.object(decoding, "_is_compiled", lambda stored: compiled):
+    with (
+        mock.patch.object(decoding, "_is_compiled", lambda stored: compiled),
+        mock.patch.object(kryo_json, "_is_compiled", lambda entries: compiled),
+    ):
         yield
 
 

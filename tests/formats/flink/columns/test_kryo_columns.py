@@ -252,6 +252,31 @@ def test_a_name_after_another_is_read_by_its_own_form(release: str) -> None:
         assert "only the job's classes decode" in outcome(kind, rows[3:], compiled)
 
 
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_class_that_stands_in_the_way_is_named(release: str) -> None:
+    (line,) = [line for line in written(release) if line["class"] == "java.util.List" and "WriteKryo$" in str(line)]
+    with pytest.raises(UnsupportedError, match=r"of class WriteKryo\$Own, whose form is not public"):
+        decoded(kinds(release)["java.util.List"], [bytes.fromhex(line["bytes"])])
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+def test_numbers_and_times_in_json_are_those_of_java(release: str) -> None:
+    """Big numbers of any scale and durations of any sign, against plain arithmetic."""
+    tags = {"big", "duration"}
+    known = [(octets, truth) for octets, truth in values(release) if isinstance(truth, dict) and tags & truth.keys()]
+    found = decoded(kinds(release)["java.lang.Object"], [octets for octets, _ in known])
+    assert {tag for _, truth in known for tag in truth} == tags
+    for text, (_, truth) in zip(found, known, strict=True):
+        ((tag, value),) = truth.items()
+        if tag == "duration":
+            whole, part = divmod(abs(int(value)), 10**9)
+            fraction = f".{part:09d}".rstrip("0").rstrip(".")
+            value = f"PT{'-' if int(value) < 0 else ''}{whole}{fraction}S"
+        assert text == (value if tag == "big" else f'"{value}"')
+
+
 def test_a_value_of_another_type_than_the_sample_is_refused_with_advice() -> None:
     kind = kinds("1.20.0")["java.lang.Object"]
     assert isinstance(kind, KryoOf)

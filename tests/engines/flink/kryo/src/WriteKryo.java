@@ -1,6 +1,7 @@
 import java.io.ByteArrayOutputStream;
 import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.math.RoundingMode;
 import java.net.URI;
 import java.time.DayOfWeek;
 import java.time.Duration;
@@ -8,8 +9,10 @@ import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
+import java.time.temporal.ChronoUnit;
 import java.util.*;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.*;
+import java.util.concurrent.atomic.*;
 
 import org.apache.flink.api.common.serialization.SerializerConfigImpl;
 import org.apache.flink.api.common.typeutils.TypeSerializerSnapshot;
@@ -158,6 +161,17 @@ public class WriteKryo {
 
     static String truth(Object value) {
         if (value == null) return "null";
+        if (value instanceof Enum) return text(((Enum<?>) value).name());
+        if (value instanceof AtomicLong || value instanceof AtomicInteger || value instanceof AtomicBoolean) return value.toString();
+        if (value instanceof AtomicReference) return truth(((AtomicReference<?>) value).get());
+        if (value instanceof OptionalInt) return ((OptionalInt) value).isPresent() ? truth(((OptionalInt) value).getAsInt()) : "null";
+        if (value instanceof OptionalLong) return ((OptionalLong) value).isPresent() ? truth(((OptionalLong) value).getAsLong()) : "null";
+        if (value instanceof OptionalDouble) return ((OptionalDouble) value).isPresent() ? truth(((OptionalDouble) value).getAsDouble()) : "null";
+        if (value instanceof Map.Entry) {
+            Map.Entry<?, ?> entry = (Map.Entry<?, ?>) value;
+            return "{\"map\": [[" + truth(entry.getKey()) + ", " + truth(entry.getValue()) + "]]}";
+        }
+        if (value instanceof TimeZone) return text(((TimeZone) value).getID());
         if (value instanceof Optional) return truth(((Optional<?>) value).orElse(null));
         if (value instanceof Boolean || value instanceof Integer || value instanceof Long || value instanceof Short || value instanceof Byte)
             return value.toString();
@@ -217,6 +231,40 @@ public class WriteKryo {
         System.out.println("{\"class\": " + text(type.getName()) + ", \"snapshot\": \"" + hex(bytes.toByteArray()) + "\"}");
     }
 
+    /** Values of classes that the random ones do not have. */
+    static List<Object> others() {
+        List<String> texts = new ArrayList<>(List.of("a", "caf\u00e9", "c"));
+        SortedMap<String, Integer> sorted = new TreeMap<>(Map.of("a", 1, "b", 2, "c", 3));
+        TreeMap<String, Integer> natural = new TreeMap<>(Comparator.<String>naturalOrder());
+        TreeMap<String, Integer> anyCase = new TreeMap<>(String.CASE_INSENSITIVE_ORDER);
+        for (Map<String, Integer> each : List.of(natural, anyCase)) each.putAll(sorted);
+        PriorityQueue<Integer> queue = new PriorityQueue<>(Comparator.<Integer>naturalOrder());
+        queue.addAll(List.of(3, 1, 2));
+        Properties properties = new Properties();
+        properties.setProperty("a", "b");
+        Set<String> backed = Collections.newSetFromMap(new HashMap<>());
+        backed.add("a");
+        Set<String> concurrent = ConcurrentHashMap.newKeySet();
+        concurrent.add("a");
+        return Arrays.asList(
+                ChronoUnit.HALF_DAYS, RoundingMode.HALF_EVEN, EnumSet.of(DayOfWeek.MONDAY, DayOfWeek.SUNDAY), EnumSet.noneOf(TimeUnit.class),
+                new EnumMap<>(Map.of(DayOfWeek.FRIDAY, 1L)), new ArrayList<>(List.of(EnumSet.allOf(TimeUnit.class), TimeUnit.DAYS, "z")),
+                OptionalInt.of(-5), OptionalInt.empty(), OptionalLong.of(1L << 40), OptionalLong.empty(), OptionalDouble.of(5.5), OptionalDouble.empty(),
+                new AtomicInteger(-7), new AtomicLong(1L << 50), new AtomicBoolean(true), new AtomicBoolean(false), new AtomicReference<>("r"),
+                new AtomicReference<>(texts), new ArrayList<>(Arrays.asList(OptionalInt.of(3), null, new AtomicLong(4), "z")),
+                Collections.unmodifiableSortedSet(new TreeSet<>(texts)), Collections.unmodifiableNavigableSet(new TreeSet<>(texts)),
+                Collections.unmodifiableSortedMap(sorted), Collections.unmodifiableNavigableMap(new TreeMap<>(sorted)), Collections.synchronizedSortedMap(sorted),
+                Collections.synchronizedSortedSet(new TreeSet<>(texts)), Collections.checkedList(texts, String.class), Collections.emptySortedSet(),
+                Collections.emptySortedMap(), backed, concurrent, natural, anyCase, queue, properties, new TreeMap<>(sorted).values(),
+                sorted.headMap("c"), new TreeMap<>(sorted).descendingMap(), new ConcurrentSkipListSet<>(texts), new CopyOnWriteArraySet<>(texts),
+                new PriorityBlockingQueue<>(texts), new ArrayBlockingQueue<>(4, false, texts), new AbstractMap.SimpleEntry<>("a", 1),
+                new AbstractMap.SimpleImmutableEntry<>("a", 1), Map.entry("a", 1), TimeZone.getTimeZone("Europe/Berlin"),
+                new int[][] {{1}, {2, 3}, null}, new String[][] {{"a"}, {"b", null}}, new List[] {texts, null}, new Number[] {1, 2L, null},
+                new UUID[] {new UUID(1, 2), null}, new BigDecimal[] {BigDecimal.ONE, null, new BigDecimal("-0.0000001"), new BigDecimal("12.50")},
+                new LocalDate[] {LocalDate.of(2024, 1, 2), null}, new Instant[] {Instant.ofEpochSecond(-5, 7), null},
+                new ArrayList<>(Arrays.asList(1.5, -2.5, null, 3.0)), new ArrayList<>(Arrays.asList("a", "caf\u00e9", "", null, "a", "z".repeat(70))));
+    }
+
     public static void main(String[] arguments) throws Exception {
         Class<?>[] types = {Object.class, List.class, Map.class, Set.class, UUID.class, Optional.class, Date.class, BitSet.class, Holder.class};
         for (Class<?> type : types) snapshot(type);
@@ -239,5 +287,6 @@ public class WriteKryo {
         write(List.class, twice);
         int count = Integer.parseInt(arguments[0]);
         for (int i = 0; i < count; i++) write(Object.class, value(random, 4));
+        for (Object each : others()) write(Object.class, each);
     }
 }
