@@ -1,23 +1,22 @@
 """Compiled loops that number byte strings by their content, and join byte strings of one owner.
 
 The table has a region for each group, of which no string is in another one, so that strings of one group that follow
-each other need little memory at a time. A region has open addressing. A slot is one more than the number of a string,
-or 0 where it is free. Strings are compared by 32 bits of SipHash-1-3 under a secret of the reader, which nobody can
-choose to meet, and then by their bytes.
+each other need little memory at a time. A region has open addressing. A slot is one more than the number of a string
+in its low half, with half of the string's hash in the high one, or 0 where it is free. Strings are compared by that
+half of SipHash-1-3 under a secret of the reader, which nobody can choose to meet, and then by their bytes.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.kernels.compiled import I64, U64, Halves, Words, inlined, kernel, word
+from statestore.formats.kernels.compiled import I64, U64, Words, inlined, kernel, word
 from statestore.formats.kernels.newest_kernels import sip_round
 
 _V0, _V1 = U64(0x736F6D6570736575), U64(0x646F72616E646F6D)
 _V2, _V3 = U64(0x6C7967656E657261), U64(0x7465646279746573)
-Tags = npt.NDArray[np.uint32]
+_LOW, _HIGH = U64(0xFFFFFFFF), U64(0xFFFFFFFF << 32)
 
 
 @inlined
@@ -59,15 +58,21 @@ def _are_equal(data: Bytes, at: int, other: Bytes, behind: int, size: int) -> bo
 
 
 @kernel
+def hash_strings(data: Bytes, start: Ints, size: Ints, secret: Words, hashes: Words) -> None:
+    """Fill in the hash of each string."""
+    for i in range(len(start)):
+        hashes[i] = _hashed(data, start[i], size[i], secret)
+
+
+@kernel
 def number_strings(
     data: Bytes,
     start: Ints,
     size: Ints,
     group: Ints,
-    secret: Words,
+    hashes: Words,
     regions: Ints,
-    slots: Halves,
-    tags: Tags,
+    slots: Words,
     first: Ints,
     number: Ints,
     newest: Bools,
@@ -80,25 +85,24 @@ def number_strings(
     count = 0
     last = np.empty(len(start), np.int32)
     for i in range(len(start)):
-        found = _hashed(data, start[i], size[i], secret)
-        tag = np.uint32(found >> U64(32))
+        found = hashes[i]
+        tag = found & _HIGH
         base = regions[group[i]]
         mask = regions[group[i] + 1] - base - 1
-        slot = I64(found & U64(0x7FFFFFFF)) & mask
+        slot = I64(found & _LOW) & mask
         mine = I64(-1)
         while slots[base + slot] != 0:
-            if tags[base + slot] == tag:
-                other = first[slots[base + slot] - 1]
+            if slots[base + slot] & _HIGH == tag:
+                other = first[I64(slots[base + slot] & _LOW) - 1]
                 if size[other] == size[i] and _are_equal(data, start[other], data, start[i], size[i]):
-                    mine = I64(slots[base + slot]) - 1
+                    mine = I64(slots[base + slot] & _LOW) - 1
                     break
             slot = (slot + 1) & mask
         if mine < 0:
             mine = count
             first[count] = i
             count += 1
-            slots[base + slot] = count
-            tags[base + slot] = tag
+            slots[base + slot] = tag | U64(count)
         else:
             newest[last[mine]] = False
         number[i] = mine
@@ -115,32 +119,41 @@ def find_strings(
     group: Ints,
     secret: Words,
     regions: Ints,
-    slots: Halves,
-    tags: Tags,
+    slots: Words,
     first: Ints,
     own: Bytes,
     own_start: Ints,
     own_size: Ints,
     number: Ints,
 ) -> int:
-    """Fill in the numbers of other strings, -1 where there is none; returns how many have one."""
+    """Fill in the numbers of other strings, -1 where there is none; returns how many have one.
+
+    Without ``group`` the first byte of the hash is the group.
+    """
     count = 0
     for i in range(len(start)):
         number[i] = -1
-        if group[i] < 0 or group[i] + 1 >= len(regions):
+        found = U64(0)
+        if len(group) == 0:
+            found = _hashed(data, start[i], size[i], secret)
+            mine = I64(found >> U64(56))
+        else:
+            mine = group[i]
+        if mine < 0 or mine + 1 >= len(regions):
             continue
-        base = regions[group[i]]
-        mask = regions[group[i] + 1] - base - 1
+        base = regions[mine]
+        mask = regions[mine + 1] - base - 1
         if mask < 0:
             continue
-        found = _hashed(data, start[i], size[i], secret)
-        tag = np.uint32(found >> U64(32))
-        slot = I64(found & U64(0x7FFFFFFF)) & mask
+        if len(group) != 0:
+            found = _hashed(data, start[i], size[i], secret)
+        tag = found & _HIGH
+        slot = I64(found & _LOW) & mask
         while slots[base + slot] != 0:
-            if tags[base + slot] == tag:
-                other = first[slots[base + slot] - 1]
+            if slots[base + slot] & _HIGH == tag:
+                other = first[I64(slots[base + slot] & _LOW) - 1]
                 if own_size[other] == size[i] and _are_equal(own, own_start[other], data, start[i], size[i]):
-                    number[i] = I64(slots[base + slot]) - 1
+                    number[i] = I64(slots[base + slot] & _LOW) - 1
                     count += 1
                     break
             slot = (slot + 1) & mask

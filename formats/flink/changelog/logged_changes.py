@@ -23,7 +23,15 @@ from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.changelog.stored_entries import scopes
 from statestore.formats.flink.changelog.unknown_keys import UNTOLD, key_sizes, untold_keys
 from statestore.formats.flink.columns.decoding import decode_cells, divide_cells
-from statestore.formats.flink.serializers.flink_types import FlinkType, ListOf, MapOf, MaskedListOf, Opaque, SpanOf
+from statestore.formats.flink.serializers.flink_types import (
+    FlinkType,
+    ListOf,
+    MapOf,
+    MaskedListOf,
+    Opaque,
+    Prefix,
+    SpanOf,
+)
 from statestore.formats.flink.snapshot.handles import ChangelogHandle
 from statestore.formats.flink.streams.block_bytes import damaged
 from statestore.formats.flink.streams.change_sets import read_changes
@@ -43,6 +51,8 @@ OPERATIONS = {
     "timers": (ADD, REMOVE),
 }
 _HEAD = 3
+_TOGETHER = 1 << 14
+"""Changes that are divided at once: what is written down of them stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class LoggedChanges:
     """
 
     groups: Ints
-    operations: Ints
+    operations: Bytes
     scopes: Cells
     payloads: Cells
 
@@ -84,7 +94,7 @@ class _Raw:
     """Changes, each without its operation and state, behind the prefix of a stored key of its key group."""
 
     groups: Ints
-    operations: Ints
+    operations: Bytes
     cells: Cells
 
 
@@ -102,7 +112,7 @@ def logged_changes(
     _check(reading, raw.operations)
     cells = raw.cells.cut(width)
     if reading.form.kind == "timers":
-        return LoggedChanges(raw.groups, raw.operations, cells.cut(0, 0), cells)
+        return LoggedChanges(raw.groups, raw.operations, cells, cells)
     namespace, key, value = kinds
     if is_opaque(key) and len(cells):
         behind = _behind_keys(namespace, value)
@@ -114,6 +124,10 @@ def logged_changes(
         keys = Cells(cells.data, cells.start, sizes)
         rest = Cells(cells.data, cells.start + sizes, cells.size - sizes)
         namespaces, payloads = divide_cells([namespace, Opaque("")], rest, reading.origin)
+    elif not reading.form.ambiguous:
+        sizes = _scope_sizes([Prefix(width), key, namespace, Opaque("")], raw.cells, reading.origin)
+        payloads = Cells(cells.data, raw.cells.start + sizes, raw.cells.size - sizes)
+        return LoggedChanges(raw.groups, raw.operations, Cells(cells.data, raw.cells.start, sizes), payloads)
     else:
         keys, namespaces, payloads = divide_cells([key, namespace, Opaque("")], cells, reading.origin)
     if reading.form.ambiguous:
@@ -121,6 +135,15 @@ def logged_changes(
     else:
         found = Cells(cells.data, raw.cells.start, payloads.start - raw.cells.start)
     return LoggedChanges(raw.groups, raw.operations, found, payloads)
+
+
+def _scope_sizes(kinds: Sequence[FlinkType], cells: Cells, origin: str) -> Ints:
+    """The bytes in front of the last part of each cell."""
+    found = [np.empty(0, np.int64)]
+    for first in range(0, len(cells), _TOGETHER):
+        some = cells.select(slice(first, first + _TOGETHER))
+        found.append(divide_cells(kinds, some, origin)[-1].start - some.start)
+    return np.concatenate(found)
 
 
 def _told_keys(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHandle) -> set[bytes]:
@@ -155,7 +178,8 @@ def _raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHa
     first = min((each for each, mine in numbers.items() if mine), default=len(handle.changes))
     width = prefix_width(reading.groups)
     empty = np.empty(0, np.int64)
-    groups, operations, data, starts, sizes = [empty], [empty], [np.empty(0, np.uint8)], [empty], [empty]
+    groups, starts, sizes = [empty], [empty], [empty]
+    operations, data = [np.empty(0, np.uint8)], [np.empty(0, np.uint8)]
     at = 0
     for changes in read_changes(reading.files, handle.changes[first:]):
         mine = changes.groups >= 0
@@ -171,7 +195,7 @@ def _raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHa
             continue
         chosen = cells.select(places)
         groups.append(changes.groups[places])
-        operations.append(chosen.first_bytes().astype(np.int64))
+        operations.append(chosen.numbers(0, "u1"))
         octets, offsets = chosen.cut(_HEAD - width).content()
         octets = octets if octets.flags.writeable and octets.base is None else octets.copy()
         put_prefixes(octets, offsets[:-1], groups[-1], width)
@@ -189,7 +213,7 @@ def put_prefixes(data: Bytes, places: Ints, groups: Ints, width: int) -> None:
         data[places + each] = groups >> 8 * (width - 1 - each) & 0xFF
 
 
-def _check(reading: KeyedReading, operations: Ints) -> None:
+def _check(reading: KeyedReading, operations: Bytes) -> None:
     known = OPERATIONS.get(reading.form.kind)
     if known is None and len(operations):
         raise UnsupportedError(

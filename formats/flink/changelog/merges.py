@@ -104,7 +104,8 @@ def _keys_of(reading: KeyedReading, stored: Cells, kinds: Sequence[FlinkType]) -
 
 
 def _among(found_scopes: Cells, met: set[bytes]) -> Bools:
-    found: Bools = pc.is_in(found_scopes.copied(), value_set=pa.array(list(met), pa.binary())).to_numpy(zero_copy_only=False)
+    among = pc.is_in(found_scopes.copied(), value_set=pa.array(list(met), pa.binary()))
+    found: Bools = among.to_numpy(zero_copy_only=False)
     return found
 
 

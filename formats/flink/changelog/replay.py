@@ -37,6 +37,7 @@ Materialized = Callable[[], Entries]
 """Reads the materialized entries, each in its key group."""
 BATCH = 1 << 16
 _NO_PLACES = np.empty(0, np.int64)
+_COUNT = 4  # bytes
 
 
 def replayed_values(changes: LoggedChanges, width: int, materialized: Materialized) -> Entries:
@@ -56,7 +57,7 @@ def _chosen(keys: Cells, values: Cells, which: Bools) -> Entries:
 def _unchanged(keys: NumberedKeys, width: int, materialized: Materialized, *, front: int = 0) -> Entries:
     """Yield the materialized entries of other keys than these, which are without their first ``front`` bytes."""
     for stored, values in materialized():
-        groups = _groups_of(stored, width) if not front else np.zeros(len(stored), np.int64)
+        groups = None if front else _groups_of(stored, width)
         others = np.flatnonzero(keys.find(stored.cut(front), groups) < 0)
         if len(others) == len(stored):
             yield stored, values
@@ -156,9 +157,7 @@ def _behind_map_keys(payloads: Cells, alone: Bools, value: MapOf, origin: str) -
     size = payloads.size.copy()
     map_keys, _ = divide_cells([value.key, Opaque("")], payloads.select(~alone), origin)
     size[~alone] = map_keys.size
-    return Cells(payloads.data, payloads.start, size), Cells(
-        payloads.data, payloads.start + size, payloads.size - size
-    )
+    return Cells(payloads.data, payloads.start, size), Cells(payloads.data, payloads.start + size, payloads.size - size)
 
 
 def _present(values: Cells) -> Cells:
@@ -199,9 +198,8 @@ def replayed_timers(
     place, every = np.arange(len(changes)), changes.payloads
     is_single = (counts == 1).all()
     if is_single:
-        start, size = every.start.copy(), every.size.copy()
-        start[is_added], size[is_added] = added.start, added.size
-        every = Cells(every.data, start, size)
+        count = is_added * _COUNT
+        every = Cells(every.data, every.start + count, every.size - count)
     else:
         gone = np.flatnonzero(~is_added)
         place = np.concatenate([np.repeat(np.flatnonzero(is_added), counts), gone])
@@ -211,7 +209,7 @@ def replayed_timers(
         place, every = place[order], Cells(every.data, start[order], size[order])
     groups = changes.groups[place]
     is_there = is_added[place] & (groups >= within[0]) & (groups <= within[1])
-    keys = numbered(every, np.zeros(len(every), np.int64))
+    keys = numbered(every)
     shown = np.flatnonzero(keys.is_newest & is_there)
     for first in range(0, len(shown), BATCH):
         part = shown[first : first + BATCH]

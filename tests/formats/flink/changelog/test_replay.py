@@ -135,7 +135,8 @@ def test_a_timer_is_removed_in_whatever_key_group_that_was_logged(seed: int) -> 
         else:
             model.discard(timer)
     stored = {bytes([group_of[timer[8:]]]) + timer: b"" for timer in before}
-    changes = LoggedChanges(np.array(groups), np.array(operations), cells_of(pa.array(payloads, pa.binary())), cells_of(pa.array(payloads, pa.binary())))
+    logged = cells_of(pa.array(payloads, pa.binary()))
+    changes = LoggedChanges(np.array(groups), np.array(operations), logged, logged)
     kind = TimerOf(LONG, Basic("null_value"))
     found = replayed_timers(changes, kind, 1, (0, 7), lambda: materialized(stored), "state")
     assert set(entries_of(found)) == {bytes([group_of[timer[8:]]]) + timer for timer in model}
