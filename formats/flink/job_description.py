@@ -29,7 +29,7 @@ class DescribedState:
     """A state. ``namespace`` is None for operator state and for timers, whose type has it.
 
     ``map_key`` is that of broadcast state. ``value`` is the whole type of the serializer, of operator lists that of an
-    element.
+    element. ``is_second``: it is a keyed state of Flink's second API; None where that is not known.
     """
 
     name: str
@@ -37,6 +37,7 @@ class DescribedState:
     value: FlinkType
     namespace: FlinkType | None = None
     map_key: FlinkType | None = None
+    is_second: bool | None = None
 
     @property
     def is_keyed(self) -> bool:
@@ -127,7 +128,9 @@ def _operator(snapshot: OpenedSnapshot, operator: OperatorSnapshot, label: str) 
 
 def _states(stored: StoredStates) -> tuple[DescribedState, ...]:
     found = [
-        DescribedState(each.name, each.kind, each.value, None if each.kind == "timers" else each.namespace)
+        DescribedState(each.name, each.kind, each.value, each.namespace, is_second=each.is_second)
+        if each.kind != "timers"
+        else DescribedState(each.name, each.kind, each.value)
         for each in map(only_header, stored.keyed_states())
     ]
     for form in operator_forms(stored, whole=True):

@@ -150,7 +150,7 @@ def _state(saved: DescribedState, job: DescribedState, operator: DescribedOperat
     if saved.form != job.form and "unknown" not in (saved.form, job.form):
         return "incompatible", f"kind {saved.form} became {job.form}"
     value = compatibility(saved.value, job.value)
-    parts: list[_Part] = [(value.outcome, value.reason)]
+    parts: list[_Part] = [(value.outcome, value.reason), *_api(saved, job)]
     if saved.namespace is not None and job.namespace is not None:
         parts.append(_unmigrated(saved.namespace, job.namespace, "namespace"))
     if saved.form == "timers" and value.outcome == "after migration":
@@ -161,6 +161,22 @@ def _state(saved: DescribedState, job: DescribedState, operator: DescribedOperat
     if saved.form == "map" and isinstance(saved.value, MapOf) and isinstance(job.value, MapOf):
         parts.append(_user_key(saved.value.key, job.value.key, operator))
     return _worst(parts)
+
+
+def _api(saved: DescribedState, job: DescribedState) -> Iterator[_Part]:
+    """Source: ``RocksDBKeyedStateBackend.tryRegisterKvStateInformation`` casts the description of a state; that of ForSt
+    takes some states of the first API, and fails on others, as those with a time to live.
+    """
+    if saved.is_second and job.is_second is False:
+        yield (
+            "incompatible",
+            "it is state of Flink's second API, as ForSt has it, and the job's backend has it by the first one",
+        )
+    if saved.is_second is False and job.is_second:
+        yield (
+            "unknown",
+            "it is state of Flink's first API, and the job's ForSt has it by the second one, which refuses some states",
+        )
 
 
 def _user_key(saved: FlinkType, job: FlinkType, operator: DescribedOperator) -> _Part:

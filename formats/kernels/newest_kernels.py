@@ -25,7 +25,7 @@ def _rotated(x: Any, bits: int) -> Any:
 
 
 @inlined
-def _mixed(a: Any, b: Any, c: Any, d: Any) -> Any:
+def sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
     """One round of SipHash."""
     a += b
     b = _rotated(b, 13) ^ a
@@ -48,24 +48,24 @@ def _hashed(data: Bytes, at: int, size: int, secret: Words) -> Any:
     while at + 8 <= stop:
         read = word(data, at)
         d ^= read
-        a, b, c, d = _mixed(a, b, c, d)
-        a, b, c, d = _mixed(a, b, c, d)
+        a, b, c, d = sip_round(a, b, c, d)
+        a, b, c, d = sip_round(a, b, c, d)
         a ^= read
         at += 8
     read = U64(size) << U64(56)
     for i in range(stop - at):
         read |= U64(data[at + i]) << U64(8 * i)
     d ^= read
-    a, b, c, d = _mixed(a, b, c, d)
-    a, b, c, d = _mixed(a, b, c, d)
+    a, b, c, d = sip_round(a, b, c, d)
+    a, b, c, d = sip_round(a, b, c, d)
     a ^= read
     c ^= _WIDE
     for _ in range(4):
-        a, b, c, d = _mixed(a, b, c, d)
+        a, b, c, d = sip_round(a, b, c, d)
     low = a ^ b ^ c ^ d
     b ^= _SECOND
     for _ in range(4):
-        a, b, c, d = _mixed(a, b, c, d)
+        a, b, c, d = sip_round(a, b, c, d)
     return low, a ^ b ^ c ^ d
 
 

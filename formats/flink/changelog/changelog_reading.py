@@ -68,18 +68,17 @@ def _kinds(reading: KeyedReading, stored: StoredKeyed) -> list[FlinkType] | None
 def _replayed(
     reading: KeyedReading, changes: LoggedChanges, kinds: Sequence[FlinkType], materialized: Materialized
 ) -> Entries:
-    form, origin = reading.form, reading.origin
+    form, origin, width = reading.form, reading.origin, reading.stored_groups.width
     if not len(changes):
         yield from materialized()
     elif form.kind == "timers":
-        groups = reading.stored_groups
-        within = groups.first, groups.last
-        yield from replayed_timers(changes, kinds[0], groups.width, within, materialized, origin)
+        within = reading.first, reading.last
+        yield from replayed_timers(changes, kinds[0], width, within, materialized, origin)
     elif form.kind == "map":
-        yield from replayed_map(changes, kinds[2], materialized, origin)
+        yield from replayed_map(changes, kinds[2], width, materialized, origin)
     elif np.any(changes.are(MERGE)):
         yield from replayed_with_merges(reading, changes, kinds, materialized)
     elif form.kind == "list":
-        yield from replayed_list(changes, kinds[2], materialized, origin)
+        yield from replayed_list(changes, kinds[2], width, materialized, origin)
     else:
-        yield from replayed_values(changes, materialized)
+        yield from replayed_values(changes, width, materialized)

@@ -22,8 +22,16 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.changelog.stored_entries import scopes
 from statestore.formats.flink.changelog.unknown_keys import UNTOLD, key_sizes, untold_keys
-from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.serializers.flink_types import FlinkType, ListOf, MapOf, MaskedListOf, Opaque, SpanOf
+from statestore.formats.flink.columns.decoding import decode_cells, divide_cells
+from statestore.formats.flink.serializers.flink_types import (
+    FlinkType,
+    ListOf,
+    MapOf,
+    MaskedListOf,
+    Opaque,
+    Prefix,
+    SpanOf,
+)
 from statestore.formats.flink.snapshot.handles import ChangelogHandle
 from statestore.formats.flink.streams.block_bytes import damaged
 from statestore.formats.flink.streams.change_sets import read_changes
@@ -31,7 +39,7 @@ from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.keyed_reading import KeyedReading
 from statestore.formats.flink.streams.state_form import is_opaque
 from statestore.formats.flink.streams.stored_states import StoredKeyed
-from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
 CLEAR, SET, SET_INTERNAL, ADD_ALL, MERGE, ADD, PUT, REMOVE = range(8)
 OPERATIONS = {
@@ -43,15 +51,20 @@ OPERATIONS = {
     "timers": (ADD, REMOVE),
 }
 _HEAD = 3
+_TOGETHER = 1 << 14
+"""Changes that are divided at once: what is written down of them stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class LoggedChanges:
-    """Changes in the order in which they count. ``scopes`` are stored keys up to the map key, of timers none."""
+    """Changes in the order in which they count. ``scopes`` are stored keys up to the map key, of timers nothing.
+
+    In front of the payload of a timer, the data have room for the prefix of its stored key, which may be written to.
+    """
 
     groups: Ints
-    operations: Ints
-    scopes: pa.BinaryArray | None
+    operations: Bytes
+    scopes: Cells
     payloads: Cells
 
     def __len__(self) -> int:
@@ -59,17 +72,29 @@ class LoggedChanges:
 
     def select(self, which: Bools) -> LoggedChanges:
         """The changes where the mask is true."""
-        scopes = None if self.scopes is None else self.scopes.filter(pa.array(which))
-        return LoggedChanges(self.groups[which], self.operations[which], scopes, self.payloads.select(which))
+        scopes, payloads = self.scopes.select(which), self.payloads.select(which)
+        return LoggedChanges(self.groups[which], self.operations[which], scopes, payloads)
 
     def are(self, *operations: int) -> Bools:
         """A mask of the changes of these operations."""
-        return np.isin(self.operations, operations)
+        found: Bools = self.operations == operations[0]
+        for each in operations[1:]:
+            found |= self.operations == each
+        return found
+
+    @property
+    def adjoin(self) -> bool:
+        """Whether each scope and its payload follow one another in the same data."""
+        scopes, payloads = self.scopes, self.payloads
+        return scopes.data is payloads.data and np.array_equal(scopes.start + scopes.size, payloads.start)
 
 
 @dataclass(frozen=True)
 class _Raw:
+    """Changes, each without its operation and state, behind the prefix of a stored key of its key group."""
+
     groups: Ints
+    operations: Bytes
     cells: Cells
 
 
@@ -83,29 +108,42 @@ def logged_changes(
     Raises CorruptError FLINK_FILE and FLINK_ROW, UnsupportedError FLINK_OPAQUE where keys cannot be told from what
     follows, and FLINK_UNSUPPORTED.
     """
-    raw = _raw_changes(reading, stored, handle)
-    operations = raw.cells.first_bytes().astype(np.int64)
-    _check(reading, operations)
-    cells = raw.cells.cut(_HEAD)
+    raw, width = _raw_changes(reading, stored, handle), prefix_width(reading.groups)
+    _check(reading, raw.operations)
+    cells = raw.cells.cut(width)
     if reading.form.kind == "timers":
-        return LoggedChanges(raw.groups, operations, None, cells)
+        return LoggedChanges(raw.groups, raw.operations, cells, cells)
     namespace, key, value = kinds
     if is_opaque(key) and len(cells):
         behind = _behind_keys(namespace, value)
-        sizes = key_sizes(cells, operations, behind)
+        sizes = key_sizes(cells, raw.operations, behind)
         if (sizes == UNTOLD).any():
-            sizes = key_sizes(cells, operations, behind, _told_keys(reading, stored, handle))
+            sizes = key_sizes(cells, raw.operations, behind, _told_keys(reading, stored, handle))
         if (sizes == UNTOLD).any():
             raise untold_keys(int((sizes == UNTOLD).sum()), reading.origin)
-        keys = Cells(cells.data, cells.start, sizes).binary()
+        keys = Cells(cells.data, cells.start, sizes)
         rest = Cells(cells.data, cells.start + sizes, cells.size - sizes)
-        namespaces, payloads = decode_cells([SpanOf(namespace), Opaque("")], rest, [True] * 2, reading.origin)
+        namespaces, payloads = divide_cells([namespace, Opaque("")], rest, reading.origin)
+    elif not reading.form.ambiguous:
+        sizes = _scope_sizes([Prefix(width), key, namespace, Opaque("")], raw.cells, reading.origin)
+        payloads = Cells(cells.data, raw.cells.start + sizes, raw.cells.size - sizes)
+        return LoggedChanges(raw.groups, raw.operations, Cells(cells.data, raw.cells.start, sizes), payloads)
     else:
-        columns = decode_cells([SpanOf(key), SpanOf(namespace), Opaque("")], cells, [True] * 3, reading.origin)
-        keys, namespaces, payloads = columns
-    assert payloads is not None
-    found = scopes(reading.form, raw.groups, keys, namespaces, prefix_width(reading.groups))
-    return LoggedChanges(raw.groups, operations, found, cells_of(payloads))
+        keys, namespaces, payloads = divide_cells([key, namespace, Opaque("")], cells, reading.origin)
+    if reading.form.ambiguous:
+        found = cells_of(scopes(reading.form, raw.groups, keys.binary(), namespaces.binary(), width))
+    else:
+        found = Cells(cells.data, raw.cells.start, payloads.start - raw.cells.start)
+    return LoggedChanges(raw.groups, raw.operations, found, payloads)
+
+
+def _scope_sizes(kinds: Sequence[FlinkType], cells: Cells, origin: str) -> Ints:
+    """The bytes in front of the last part of each cell."""
+    found = [np.empty(0, np.int64)]
+    for first in range(0, len(cells), _TOGETHER):
+        some = cells.select(slice(first, first + _TOGETHER))
+        found.append(divide_cells(kinds, some, origin)[-1].start - some.start)
+    return np.concatenate(found)
 
 
 def _told_keys(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHandle) -> set[bytes]:
@@ -115,8 +153,8 @@ def _told_keys(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHand
         if header.kind == "timers":
             continue
         raw = _raw_changes(replace(reading, form=replace(reading.form, name=header.name)), stored, handle)
-        cells = raw.cells.cut(_HEAD)
-        sizes = key_sizes(cells, raw.cells.first_bytes().astype(np.int64), _behind_keys(header.namespace, header.value))
+        cells = raw.cells.cut(prefix_width(reading.groups))
+        sizes = key_sizes(cells, raw.operations, _behind_keys(header.namespace, header.value))
         told = np.flatnonzero(sizes != UNTOLD)
         found.update(Cells(cells.data, cells.start[told], sizes[told]).binary().to_pylist())
     return found
@@ -138,22 +176,44 @@ def _raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHa
     assert stored.logged is not None
     numbers = stored.logged.numbers_of(reading.form.name, len(handle.changes))
     first = min((each for each, mine in numbers.items() if mine), default=len(handle.changes))
-    groups: list[Ints] = [np.empty(0, np.int64)]
-    parts: list[pa.Array] = [pa.array([], pa.binary())]
+    width = prefix_width(reading.groups)
+    empty = np.empty(0, np.int64)
+    groups, starts, sizes = [empty], [empty], [empty]
+    operations, data = [np.empty(0, np.uint8)], [np.empty(0, np.uint8)]
+    at = 0
     for changes in read_changes(reading.files, handle.changes[first:]):
-        kept = changes.groups >= 0
+        mine = changes.groups >= 0
         if reading.form.kind != "timers":
-            kept &= (changes.groups >= reading.first) & (changes.groups <= reading.last)
-        cells = changes.cells.select(kept)
-        cells.require(_HEAD, "a change", lambda found: damaged(reading.files.path, found))
-        mine = np.isin(cells.numbers(1, ">i2"), list(numbers[first + changes.number]))
-        if mine.any():
-            groups.append(changes.groups[kept][mine])
-            parts.append(cells.select(mine).copied())
-    return _Raw(np.concatenate(groups), cells_of(pa.concat_arrays(parts)))
+            mine &= (changes.groups >= reading.first) & (changes.groups <= reading.last)
+        cells = changes.cells
+        places = np.flatnonzero(mine)
+        within = cells.select(places)
+        within.require(_HEAD, "a change", lambda found: damaged(reading.files.path, found))
+        found, known = within.numbers(1, ">i2"), numbers[first + changes.number]
+        places = places[found == next(iter(known)) if len(known) == 1 else np.isin(found, list(known))]
+        if not len(places):
+            continue
+        chosen = cells.select(places)
+        groups.append(changes.groups[places])
+        operations.append(chosen.numbers(0, "u1"))
+        octets, offsets = chosen.cut(_HEAD - width).content()
+        octets = octets if octets.flags.writeable and octets.base is None else octets.copy()
+        put_prefixes(octets, offsets[:-1], groups[-1], width)
+        data.append(octets)
+        starts.append(offsets[:-1] + at)
+        sizes.append(np.diff(offsets))
+        at += len(octets)
+    cells = Cells(np.concatenate(data), np.concatenate(starts), np.concatenate(sizes))
+    return _Raw(np.concatenate(groups), np.concatenate(operations), cells)
 
 
-def _check(reading: KeyedReading, operations: Ints) -> None:
+def put_prefixes(data: Bytes, places: Ints, groups: Ints, width: int) -> None:
+    """Write key groups as they begin stored keys, in ``width`` bytes at each place."""
+    for each in range(width):
+        data[places + each] = groups >> 8 * (width - 1 - each) & 0xFF
+
+
+def _check(reading: KeyedReading, operations: Bytes) -> None:
     known = OPERATIONS.get(reading.form.kind)
     if known is None and len(operations):
         raise UnsupportedError(

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.changelog.logged_changes import (
@@ -53,20 +53,21 @@ def replayed_with_merges(
     real[list(merges)] = True
     met = {scope for target, sources in merges.values() for scope in (target, *sources)}
     affected = _among(changes.scopes, met) & real
+    width = prefix_width(reading.groups)
     before: dict[bytes, bytes] = {}
 
     def others() -> Entries:
         for keys, values in materialized():
-            mine = _among(keys.copied(), met)
+            mine = _among(keys, met)
             for place in np.flatnonzero(mine).tolist():
                 before[keys.cell(place)] = values.cell(place)
             yield keys.select(~mine), values.select(~mine)
 
     plain = changes.select(~affected & ~changes.are(MERGE))
     if reading.form.kind == "list":
-        yield from replayed_list(plain, kinds[2], others, reading.origin)
+        yield from replayed_list(plain, kinds[2], width, others, reading.origin)
     else:
-        yield from replayed_values(plain, others)
+        yield from replayed_values(plain, width, others)
     left = _replayed_one_by_one(reading, changes, kinds[2], np.flatnonzero(affected).tolist(), merges, before)
     keys, values = pa.array(list(left), pa.binary()), pa.array(list(left.values()), pa.binary())
     yield cells_of(keys), cells_of(values)
@@ -84,8 +85,7 @@ def _merges(
     some = pc.greater(pc.list_value_length(sources), 0).to_numpy(zero_copy_only=False)
     chosen = pa.array(some)
     places, sources, targets = places[some], sources.filter(chosen), targets.filter(chosen)
-    assert mine.scopes is not None
-    keys = _keys_of(reading, mine.scopes.filter(chosen), kinds)
+    keys = _keys_of(reading, mine.scopes.select(some), kinds)
     owner = pc.list_parent_indices(sources)
     width, groups = prefix_width(reading.groups), mine.groups[some]
     into = scopes(reading.form, groups, keys, targets, width).to_pylist()
@@ -96,16 +96,16 @@ def _merges(
     return found
 
 
-def _keys_of(reading: KeyedReading, stored: pa.BinaryArray, kinds: Sequence[FlinkType]) -> pa.BinaryArray:
+def _keys_of(reading: KeyedReading, stored: Cells, kinds: Sequence[FlinkType]) -> pa.BinaryArray:
     length = [LengthOf()] if reading.form.ambiguous else []
     parts = [Prefix(prefix_width(reading.groups)), SpanOf(kinds[1]), *length, SpanOf(kinds[0]), *length]
     wanted = [number == 1 for number in range(len(parts))]
-    return decode_cells(parts, cells_of(stored), wanted, reading.origin)[1]
+    return decode_cells(parts, stored, wanted, reading.origin)[1]
 
 
-def _among(scopes_of: pa.BinaryArray | None, met: set[bytes]) -> Bools:
-    assert scopes_of is not None
-    found: Bools = pc.is_in(scopes_of, value_set=pa.array(list(met), pa.binary())).to_numpy(zero_copy_only=False)
+def _among(found_scopes: Cells, met: set[bytes]) -> Bools:
+    among = pc.is_in(found_scopes.copied(), value_set=pa.array(list(met), pa.binary()))
+    found: Bools = among.to_numpy(zero_copy_only=False)
     return found
 
 
@@ -129,7 +129,6 @@ def _replayed_one_by_one(
     merges: dict[int, tuple[bytes, list[bytes]]],
     before: dict[bytes, bytes],
 ) -> dict[bytes, bytes]:
-    assert changes.scopes is not None
     mask = np.zeros(len(changes), bool)
     mask[list(places)] = True
     mask &= ~changes.are(MERGE)
@@ -137,13 +136,13 @@ def _replayed_one_by_one(
     if reading.form.kind == "list":
         own, found = elements_of(changes.select(mask), value, reading.origin)
         originals = np.flatnonzero(mask)[own]
-        for place, element in zip(originals.tolist(), found.to_pylist(), strict=True):
-            elements.setdefault(place, []).append(element)
+        for number, place in enumerate(originals.tolist()):
+            elements.setdefault(place, []).append(found.cell(number))
     is_list = reading.form.kind == "list"
     lists = _Lists({scope: [stored] for scope, stored in before.items()})
     unknown: set[bytes] = set()
     for place in places:
-        operation, scope = int(changes.operations[place]), changes.scopes[place].as_py()
+        operation, scope = int(changes.operations[place]), changes.scopes.cell(place)
         if operation == MERGE:
             target, sources = merges[place]
             unknown_sources = unknown.intersection(sources)

@@ -2,7 +2,7 @@
 
 The last change of a value counts. A clear ends all earlier changes of its key and namespace, and what was materialized
 for them. What is added to a list stands behind what it had. Namespaces that are merged are replayed one by one
-(``merges``): there are few of them, since each merge ends one window.
+(``merges``).
 """
 
 from __future__ import annotations
@@ -14,118 +14,168 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of
-from statestore.formats.bytes.newest_of_keys import newest_passes
+from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of
 from statestore.formats.flink.changelog.logged_changes import (
     ADD,
     ADD_ALL,
     CLEAR,
-    PUT,
     REMOVE,
     SET,
     SET_INTERNAL,
     LoggedChanges,
 )
-from statestore.formats.flink.changelog.stored_entries import (
-    PRESENT,
-    divided_value,
-    joined_bytes,
-    joined_elements,
-    prefixes,
-)
-from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.serializers.flink_types import FlinkType, ListOf, MapOf, Opaque, SpanOf
+from statestore.formats.flink.changelog.numbered_keys import NumberedKeys, numbered
+from statestore.formats.flink.changelog.stored_entries import PRESENT, divided_value, joined_bytes, prefixes
+from statestore.formats.flink.columns.decoding import decode_cells, divide_cells, divide_lists
+from statestore.formats.flink.serializers.flink_types import FlinkType, ListOf, MapOf, Opaque
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER
-from statestore.formats.kernels.arrays import Ints
+from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 
 Entries = Iterator[tuple[Cells, Cells]]
 Materialized = Callable[[], Entries]
-"""Reads the materialized entries, as often as it is called."""
+"""Reads the materialized entries, each in its key group."""
 BATCH = 1 << 16
+_NO_PLACES = np.empty(0, np.int64)
+_COUNT = 4  # bytes
 
 
-def replayed_values(changes: LoggedChanges, materialized: Materialized) -> Entries:
-    """Yield the entries of a value, reducing or aggregating state."""
-    assert changes.scopes is not None
-    keys = cells_of(changes.scopes)
-    yield from _newest(keys, changes.operations != CLEAR, changes.payloads, materialized)
+def replayed_values(changes: LoggedChanges, width: int, materialized: Materialized) -> Entries:
+    """Yield the entries of a value, reducing or aggregating state; ``width`` is that of the prefix of stored keys."""
+    keys = numbered(changes.scopes, changes.groups)
+    yield from _chosen(changes.scopes, changes.payloads, keys.is_newest & (changes.operations != CLEAR))
+    yield from _unchanged(keys, width, materialized)
 
 
-def replayed_map(changes: LoggedChanges, value: FlinkType, materialized: Materialized, origin: str) -> Entries:
+def _chosen(keys: Cells, values: Cells, which: Bools) -> Entries:
+    places = np.flatnonzero(which)
+    for first in range(0, len(places), BATCH):
+        part = places[first : first + BATCH]
+        yield keys.select(part), values.select(part)
+
+
+def _unchanged(keys: NumberedKeys, width: int, materialized: Materialized, *, front: int = 0) -> Entries:
+    """Yield the materialized entries of other keys than these, which are without their first ``front`` bytes."""
+    for stored, values in materialized():
+        groups = None if front else _groups_of(stored, width)
+        others = np.flatnonzero(keys.find(stored.cut(front), groups) < 0)
+        if len(others) == len(stored):
+            yield stored, values
+        elif len(others):
+            yield stored.select(others), values.select(others)
+
+
+def _groups_of(stored: Cells, width: int) -> Ints:
+    """The key groups that stored keys begin with; that of a key too short for one is not known, and may be any."""
+    whole = np.where(stored.size >= width, stored.start, 0)
+    return Cells(stored.data, whole, stored.size).numbers(0, f">u{width}").astype(np.int64)
+
+
+# Maps
+
+
+def replayed_map(
+    changes: LoggedChanges, value: FlinkType, width: int, materialized: Materialized, origin: str
+) -> Entries:
     """Yield the entries of a map state; ``value`` is the type of a whole map.
 
     Raises CorruptError FLINK_ROW, UnsupportedError FLINK_OPAQUE for maps that are added as a whole and cannot be
     divided.
     """
-    assert changes.scopes is not None
-    codes, names = _coded(changes.scopes)
-    cleared = _last(codes, changes.operations == CLEAR, len(names))
     puts = _entries_of_map(changes, value, origin)
-    kept = puts.change > cleared[codes[puts.change]]
-    keys = joined_bytes([changes.scopes.take(pa.array(puts.change[kept])), puts.keys.filter(pa.array(kept))])
-    values = cells_of(puts.values.filter(pa.array(kept)))
-    source = materialized
-    if (cleared >= 0).any():
-        gone = names.filter(pa.array(cleared >= 0))
-        source = _without_scopes(materialized, gone)
-    yield from _newest(cells_of(keys), ~puts.removed[kept], values, source)
+    is_cleared, source = changes.operations == CLEAR, materialized
+    if is_cleared.any():
+        cleared = numbered(changes.scopes.select(is_cleared), changes.groups[is_cleared])
+        own = cleared.find(changes.scopes.select(puts.change), changes.groups[puts.change])
+        last = np.append(np.flatnonzero(is_cleared)[cleared.last_among(np.ones(len(cleared.number), bool))], -1)
+        puts = puts.select(puts.change > last[own])
+        source = _without_scopes(materialized, cleared, width)
+    keys = numbered(puts.keys, changes.groups[puts.change])
+    is_there = keys.is_newest & ~puts.is_removed
+    for found, values in _chosen(puts.keys, puts.values, is_there):
+        yield found, values if puts.are_stored else _present(values)
+    yield from _unchanged(keys, width, source)
 
 
 @dataclass(frozen=True)
 class MapPuts:
-    """Entries of maps that changes put or remove, each with the place of its change."""
+    """Entries of maps that changes put or remove, each with the place of its change.
+
+    The values are as they are stored, or without the byte that says that they are not null.
+    """
 
     change: Ints
-    keys: pa.BinaryArray
-    values: pa.BinaryArray
-    removed: np.ndarray
+    keys: Cells
+    values: Cells
+    is_removed: Bools
+    are_stored: bool
+
+    def select(self, which: Bools) -> MapPuts:
+        """The entries where the mask is true."""
+        keys, values = self.keys.select(which), self.values.select(which)
+        return MapPuts(self.change[which], keys, values, self.is_removed[which], self.are_stored)
 
 
 def _entries_of_map(changes: LoggedChanges, value: FlinkType, origin: str) -> MapPuts:
     assert isinstance(value, MapOf)
-    none = pa.array([], pa.binary())
-    places, keys, values, removed = [np.empty(0, np.int64)], [none], [none], [np.empty(0, bool)]
-
-    def put(change: Ints, key: pa.Array, stored: pa.Array, gone: bool) -> None:
-        places.append(change)
-        keys.append(key)
-        values.append(stored)
-        removed.append(np.full(len(change), gone))
-
-    single = np.flatnonzero(changes.are(PUT, ADD))
-    if len(single):
-        key, rest = decode_cells([SpanOf(value.key), Opaque("")], changes.payloads.select(single), [True] * 2, origin)
-        put(single, key, joined_bytes([PRESENT, rest]), False)
-    gone = np.flatnonzero(changes.are(REMOVE))
-    if len(gone):
-        cells = changes.payloads.select(gone)
-        put(gone, cells.binary(), Cells(cells.data, cells.start, np.zeros(len(gone), np.int64)).binary(), True)
+    single = np.flatnonzero(changes.operations != CLEAR)
     whole = np.flatnonzero(changes.are(ADD_ALL))
     if len(whole):
-        (maps,) = decode_cells([divided_value(value)], changes.payloads.select(whole), [True], origin)
-        assert maps is not None
-        added_keys, added_values = maps.flatten().flatten()
-        put(whole[pc.list_parent_indices(maps).to_numpy()], added_keys, added_values, False)
-    change = np.concatenate(places)
+        single = np.flatnonzero(~changes.are(CLEAR, ADD_ALL))
+    payloads = changes.payloads.select(single)
+    is_removed = changes.operations[single] == REMOVE
+    # A map key alone, and behind it a value.
+    map_keys, values = _behind_map_keys(payloads, is_removed, value, origin)
+    scopes = changes.scopes.select(single)
+    if changes.adjoin:
+        keys = Cells(scopes.data, scopes.start, scopes.size + map_keys.size)
+    else:
+        keys = cells_of(joined_bytes([scopes.binary(), map_keys.binary()]))
+    if not len(whole):
+        return MapPuts(single, keys, values, is_removed, False)
+    (maps,) = decode_cells([divided_value(value)], changes.payloads.select(whole), [True], origin)
+    assert maps is not None
+    added_keys, added_values = maps.flatten().flatten()
+    place = whole[pc.list_parent_indices(maps).to_numpy()]
+    added_keys = joined_bytes([changes.scopes.select(place).binary(), added_keys])
+    change = np.concatenate([single, place])
     order = np.argsort(change, kind="stable")
-    taken = pa.array(order)
     return MapPuts(
-        change[order], pa.concat_arrays(keys).take(taken), pa.concat_arrays(values).take(taken),
-        np.concatenate(removed)[order],
-    )  # fmt: skip
+        change[order],
+        cells_of(pa.concat_arrays([keys.binary(), added_keys])).select(order),
+        cells_of(pa.concat_arrays([_present(values).binary(), added_values])).select(order),
+        np.concatenate([is_removed, np.zeros(len(place), bool)])[order],
+        True,
+    )
 
 
-def _without_scopes(materialized: Materialized, gone: pa.BinaryArray) -> Materialized:
+def _behind_map_keys(payloads: Cells, alone: Bools, value: MapOf, origin: str) -> tuple[Cells, Cells]:
+    """The map keys, and what is behind them: nothing where they are ``alone``."""
+    if not alone.any():
+        map_keys, values = divide_cells([value.key, Opaque("")], payloads, origin)
+        return map_keys, values
+    size = payloads.size.copy()
+    map_keys, _ = divide_cells([value.key, Opaque("")], payloads.select(~alone), origin)
+    size[~alone] = map_keys.size
+    return Cells(payloads.data, payloads.start, size), Cells(payloads.data, payloads.start + size, payloads.size - size)
+
+
+def _present(values: Cells) -> Cells:
+    """Values as they are stored in maps, behind a byte that says that they are not null."""
+    return cells_of(joined_bytes([PRESENT, values.binary()]))
+
+
+def _without_scopes(materialized: Materialized, cleared: NumberedKeys, width: int) -> Materialized:
     """The materialized entries of maps that were not cleared. No scope is the beginning of another key's."""
-    lengths = np.unique(cells_of(gone).size).tolist()
+    lengths = np.unique(cleared.names.size).tolist()
 
     def entries() -> Entries:
         for keys, values in materialized():
             kept = np.ones(len(keys), bool)
             for length in lengths:
-                fit = np.flatnonzero(keys.size >= length)
+                fit = np.flatnonzero(kept & (keys.size >= length))
                 heads = Cells(keys.data, keys.start[fit], np.full(len(fit), length))
-                kept[fit] &= ~pc.is_in(heads.copied(), value_set=gone).to_numpy(zero_copy_only=False)
+                kept[fit] = cleared.find(heads, _groups_of(heads, width)) < 0
             yield keys.select(kept), values.select(kept)
 
     return entries
@@ -143,120 +193,116 @@ def replayed_timers(
 
     A timer that fires is removed before its key is the current one, so that the key group of its change may be any.
     """
-    added = np.flatnonzero(changes.are(ADD))
-    gone = np.flatnonzero(changes.are(REMOVE))
-    lists = pa.array([], pa.list_(pa.binary()))
-    if len(added):
-        (lists,) = decode_cells([ListOf(SpanOf(timers))], changes.payloads.select(added), [True], origin)
-    place = np.concatenate([added[pc.list_parent_indices(lists).to_numpy().astype(np.int64)], gone])
-    order = np.argsort(place, kind="stable")
-    every = pa.concat_arrays([lists.flatten(), changes.payloads.select(gone).binary()]).take(pa.array(order))
-    place = place[order]
+    is_added = changes.operations == ADD
+    counts, added = divide_lists(timers, changes.payloads.select(is_added), origin)
+    place, every = np.arange(len(changes)), changes.payloads
+    is_single = (counts == 1).all()
+    if is_single:
+        count = is_added * _COUNT
+        every = Cells(every.data, every.start + count, every.size - count)
+    else:
+        gone = np.flatnonzero(~is_added)
+        place = np.concatenate([np.repeat(np.flatnonzero(is_added), counts), gone])
+        order = np.argsort(place, kind="stable")
+        gone_ones = every.select(gone)
+        start, size = np.append(added.start, gone_ones.start), np.append(added.size, gone_ones.size)
+        place, every = place[order], Cells(every.data, start[order], size[order])
     groups = changes.groups[place]
-    is_there = changes.operations[place] == ADD
-    is_there &= (groups >= within[0]) & (groups <= within[1])
-    stored = joined_bytes([prefixes(groups, width), every])
-    nothing = Cells(np.empty(0, np.uint8), np.zeros(len(place), np.int64), np.zeros(len(place), np.int64))
-    yield from _newest(cells_of(every), is_there, nothing, materialized, shown=cells_of(stored), front=width)
-
-
-def _newest(
-    keys: Cells,
-    is_there: np.ndarray,
-    values: Cells,
-    materialized: Materialized,
-    *,
-    shown: Cells | None = None,
-    front: int = 0,
-) -> Entries:
-    """Yield the last change of each key, unless that removes it, and the materialized entries without changes.
-
-    ``shown``: the stored keys of the changes, if ``keys`` are without their first ``front`` bytes.
-    """
-    shown = keys if shown is None else shown
-    for found in newest_passes():
-        for first in range(0, len(keys), BATCH):
-            found.note(keys.select(slice(first, first + BATCH)))
-        for first in range(0, len(keys), BATCH):
-            count = min(BATCH, len(keys) - first)
-            kept = first + np.flatnonzero(found.newest(first, count) & is_there[first : first + count])
-            if len(kept):
-                yield shown.select(kept), values.select(kept)
-        for stored, payloads in materialized():
-            unchanged = found.unnoted(stored.cut(front))
-            if unchanged is None:
-                yield stored, payloads
-            elif unchanged.any():
-                yield stored.select(unchanged), payloads.select(unchanged)
+    is_there = is_added[place] & (groups >= within[0]) & (groups <= within[1])
+    keys = numbered(every)
+    shown = np.flatnonzero(keys.is_newest & is_there)
+    for first in range(0, len(shown), BATCH):
+        part = shown[first : first + BATCH]
+        found = every.select(part)
+        stored = cells_of(joined_bytes([prefixes(groups[part], width), found.binary()]))
+        yield stored, Cells(np.empty(0, np.uint8), np.zeros(len(part), np.int64), np.zeros(len(part), np.int64))
+    yield from _unchanged(keys, width, materialized, front=width)
 
 
 # Lists
 
 
-def replayed_list(changes: LoggedChanges, value: FlinkType, materialized: Materialized, origin: str) -> Entries:
+def replayed_list(
+    changes: LoggedChanges, value: FlinkType, width: int, materialized: Materialized, origin: str
+) -> Entries:
     """Yield the entries of a list state; ``value`` is the type of a whole list.
 
     Raises CorruptError FLINK_ROW, UnsupportedError FLINK_OPAQUE for lists that cannot be divided.
     """
-    assert changes.scopes is not None
-    codes, names = _coded(changes.scopes)
-    begun = _last(codes, changes.are(CLEAR, SET, SET_INTERNAL), len(names))
+    scopes = numbered(changes.scopes, changes.groups)
+    begun = scopes.last_among(changes.are(CLEAR, SET, SET_INTERNAL))
     place, elements = elements_of(changes, value, origin)
-    kept = place >= begun[codes[place]]
-    order = np.argsort(codes[place[kept]], kind="stable")
-    counts = np.bincount(codes[place[kept]], minlength=len(names))
-    added = elements.filter(pa.array(kept)).take(pa.array(order))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-    tails = joined_elements(pa.ListArray.from_arrays(offsets, added))
+    owner = scopes.number[place]
+    kept = place >= begun[owner]
+    if not kept.all():
+        owner, elements = owner[kept], elements.select(kept)
     before: list[pa.Array] = [pa.array([], pa.binary())]
-    owners: list[Ints] = [np.empty(0, np.int64)]
+    owners = [_NO_PLACES]
     for keys, values in materialized():
-        owner = pc.index_in(keys.copied(), value_set=names)
-        unchanged = owner.is_null().to_numpy(zero_copy_only=False)
-        yield keys.select(unchanged), values.select(unchanged)
-        met = np.flatnonzero(~unchanged)
-        mine = owner.fill_null(0).to_numpy()[met].astype(np.int64)
-        goes_on = begun[mine] < 0
-        owners.append(mine[goes_on])
-        before.append(values.select(met[goes_on]).copied())
-    owner = np.concatenate(owners)
-    at = np.full(len(names), -1)
-    at[owner] = np.arange(len(owner))
-    heads = pa.concat_arrays(before).take(pa.array(at, mask=at < 0))
-    tails = pc.if_else(pa.array(counts > 0), tails, pa.scalar(None, pa.binary()))
-    filled = np.flatnonzero((at >= 0) | (counts > 0))
-    chosen = pa.array(filled)  # Arrow leaves out rows of which all parts are null
-    lists = pc.binary_join_element_wise(
-        heads.take(chosen), tails.take(chosen), pa.scalar(DELIMITER, pa.binary()), null_handling="skip"
-    )
-    shown, contents = cells_of(names.take(chosen)), cells_of(lists)
-    for first in range(0, len(filled), BATCH):
-        part = slice(first, first + BATCH)
-        yield shown.select(part), contents.select(part)
+        mine = scopes.find(keys, _groups_of(keys, width))
+        others = np.flatnonzero(mine < 0)
+        if len(others):
+            yield keys.select(others), values.select(others)
+        met = np.flatnonzero(mine >= 0)
+        met = met[begun[mine[met]] < 0]
+        owners.append(mine[met])
+        before.append(values.select(met).copied())
+    # What was materialized stands first.
+    heads = cells_of(pa.concat_arrays(before))
+    lists, is_filled = _joined_lists([(np.concatenate(owners), heads), (owner, elements)], len(scopes))
+    yield from _chosen(scopes.names, lists, is_filled)
 
 
-def elements_of(changes: LoggedChanges, value: FlinkType, origin: str) -> tuple[Ints, pa.BinaryArray]:
+def _joined_lists(parts: list[tuple[Ints, Cells]], count: int) -> tuple[Cells, Bools]:
+    """The stored lists of ``count`` owners, and which have an element: the elements of all parts in order."""
+    sizes, elements = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for owner, cells in parts:
+        sizes += np.bincount(owner, cells.size, count).astype(np.int64)
+        elements += np.bincount(owner, minlength=count)
+    sizes += np.maximum(elements - 1, 0) * len(DELIMITER)
+    ends = ends_of(sizes)
+    target = np.empty(int(ends[-1]), np.uint8)
+    if is_loaded():
+        from statestore.formats.kernels.numbered_key_kernels import join_strings
+
+        at, has = ends[:-1].copy(), np.zeros(count, bool)
+        for owner, cells in parts:
+            data = cells.data.view()
+            data.flags.writeable = False
+            join_strings(data, cells.start, cells.size, owner, DELIMITER[0], has, at, target)
+    else:
+        _join_plainly(parts, ends, target)
+    return Cells(target, ends[:-1], sizes), elements > 0
+
+
+def _join_plainly(parts: list[tuple[Ints, Cells]], ends: Ints, target: np.ndarray) -> None:
+    """The loop of ``numbered_key_kernels`` by Arrow."""
+    owner = np.concatenate([each for each, _ in parts])
+    order = np.argsort(owner, kind="stable")
+    elements = pa.concat_arrays([cells.binary() for _, cells in parts]).take(pa.array(order))
+    offsets = ends_of(np.bincount(owner, minlength=len(ends) - 1)).astype(np.int32)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), elements), pa.scalar(DELIMITER, pa.binary()))
+    target[:] = cells_of(joined).content()[0]
+
+
+def elements_of(changes: LoggedChanges, value: FlinkType, origin: str) -> tuple[Ints, Cells]:
     """The elements that changes add or set, in order, each with the place of its change."""
-    single = np.flatnonzero(changes.are(ADD))
+    is_single = changes.operations == ADD
+    single = np.flatnonzero(is_single)
     several = np.flatnonzero(changes.are(SET, SET_INTERNAL, ADD_ALL))
-    lists = pa.array([], pa.list_(pa.binary()))
-    if len(several):
-        (lists,) = decode_cells([divided_value(value)], changes.payloads.select(several), [True], origin)
-    place = np.concatenate([single, several[pc.list_parent_indices(lists).to_numpy().astype(np.int64)]])
+    one_by_one = changes.payloads.select(single)
+    if not len(several):
+        return single, one_by_one
+    lists = changes.payloads.select(several)
+    if isinstance(value, ListOf):
+        counts, others = divide_lists(value.element, lists, origin)
+    else:
+        (found,) = decode_cells([divided_value(value)], lists, [True], origin)
+        assert found is not None
+        counts = pc.list_value_length(found).to_numpy().astype(np.int64)
+        both = cells_of(pa.concat_arrays([one_by_one.binary(), found.flatten()]))
+        one_by_one, others = both.select(slice(0, len(single))), both.select(slice(len(single), None))
+    place = np.concatenate([single, np.repeat(several, counts)])
     order = np.argsort(place, kind="stable")
-    elements = pa.concat_arrays([changes.payloads.select(single).binary(), lists.flatten()])
-    return place[order], elements.take(pa.array(order))
-
-
-def _coded(scopes: pa.BinaryArray) -> tuple[Ints, pa.BinaryArray]:
-    """A number for each scope, and the scopes by number."""
-    found = scopes.dictionary_encode()
-    return found.indices.to_numpy().astype(np.int64), found.dictionary
-
-
-def _last(codes: Ints, which: np.ndarray, count: int) -> Ints:
-    """The place of the last change of each code among those of the mask, -1 where there is none."""
-    found = np.full(count, -1)
-    places = np.flatnonzero(which)
-    found[codes[places]] = places  # of equal positions the last one is kept
-    return found
+    start, size = np.append(one_by_one.start, others.start), np.append(one_by_one.size, others.size)
+    return place[order], Cells(others.data, start[order], size[order])

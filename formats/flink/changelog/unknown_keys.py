@@ -18,7 +18,7 @@ from statestore.formats.flink.columns.faults import Opacity, Wrong
 from statestore.formats.flink.columns.program_interpreter import ProgramInterpreter
 from statestore.formats.flink.columns.program_writer import program_of
 from statestore.formats.flink.serializers.flink_types import FlinkType
-from statestore.formats.kernels.arrays import Ints
+from statestore.formats.kernels.arrays import Bytes, Ints
 
 _MOST_BYTES = 1 << 22
 """Bytes of all changes; a try takes about a microsecond."""
@@ -28,7 +28,7 @@ UNTOLD = -1
 
 
 def key_sizes(
-    cells: Cells, operations: Ints, behind: Mapping[int, Sequence[FlinkType]], known: Collection[bytes] = ()
+    cells: Cells, operations: Bytes, behind: Mapping[int, Sequence[FlinkType]], known: Collection[bytes] = ()
 ) -> Ints:
     """The bytes of the key at the start of each change, `UNTOLD` where they cannot be told.
 

@@ -8,7 +8,7 @@ bytes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,9 +22,10 @@ from statestore.formats.flink.columns.faults import Beyond, Opacity, Short, Wron
 from statestore.formats.flink.columns.kryo_tapes import Scratch, Tape, joined_forms, tape_from
 from statestore.formats.flink.columns.kryo_thrown import is_thrown
 from statestore.formats.flink.columns.program_interpreter import ProgramInterpreter
-from statestore.formats.flink.columns.program_writer import Program, program_of
+from statestore.formats.flink.columns.program_writer import Place, Program, program_of
 from statestore.formats.flink.columns.spreading import spread
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.layouts.shapes import Span
+from statestore.formats.flink.serializers.flink_types import FlinkType, ListOf, SpanOf
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import CONSTANT, DONE, FIXED, FULL, KEPT, MARK, OPAQUE, REST, SHORT, WRONG
@@ -41,6 +42,7 @@ _FEWEST_PLACES = 1 << 10
 _PLACES_BYTES = 64 << 20
 _MOST_ENTRIES = 1 << 20  # of Kryo, of 48 bytes
 _SHOWN_BYTES = 40
+_NONE = np.empty(0, np.int64)
 _stepped_plainly = 0  # bytes; threads may lose a few, which only delays loading
 _REMEDY = "restore the file from a copy, or correct the type given for the state"
 
@@ -87,18 +89,72 @@ def decode_cells(
         return [None if column is None else spread(column, present) for column in found]
     if not len(cells):
         return [None if place is None else pa.array([], place.shape.column) for place in program.places]
-    cells = replace(
-        cells, start=np.array(cells.start, np.int64)
-    )  # one that can be written, as the compiled loop expects
-    stop = cells.start + cells.size
-    if cells.start.min() < 0 or cells.size.min() < 0 or stop.max() > len(cells.data):
-        raise ValueError("cells beyond their data")
+    cells, stop = _bounded(cells)
     batches: list[list[pa.Array | None]] = []
     first = 0
     while first < len(cells):
         columns, first = _batch(program, cells, stop, first, origin)
         batches.append(columns)
     return [None if parts[0] is None else pa.concat_arrays(parts) for parts in zip(*batches, strict=True)]
+
+
+def divide_cells(kinds: Sequence[FlinkType], cells: Cells, origin: str) -> list[Cells]:
+    """The bytes of the value of each kind; each cell holds one value of each kind, and nothing else.
+
+    Nothing is copied. No cell may be null. Raises as `decode_cells`.
+    """
+    parts = [SpanOf(kind) for kind in kinds]
+    program = _program(parts, [True] * len(parts), True, origin)
+    rows = [_rows_of(place) for place in program.places]
+    batches = [[(each[row], each[row + 1]) for row in rows] for each in _walks(program, cells, origin)]
+    return [_spans(cells, [batch[number] for batch in batches]) for number in range(len(parts))]
+
+
+def divide_lists(element: FlinkType, cells: Cells, origin: str) -> tuple[Ints, Cells]:
+    """The number of elements of each list, and the bytes of all elements; each cell holds a list, and nothing else.
+
+    Nothing is copied. No cell may be null. Raises as `decode_cells`.
+    """
+    program = _program([ListOf(SpanOf(element))], [True], True, origin)
+    (place,) = program.places
+    assert place is not None
+    row, batches = _rows_of(place.parts[0]), list(_walks(program, cells, origin))
+    counts = [each[place.row] for each in batches]
+    return np.concatenate([_NONE, *counts]), _spans(cells, [(each[row], each[row + 1]) for each in batches])
+
+
+def _walks(program: Program, cells: Cells, origin: str) -> Iterator[Sequence[Ints]]:
+    """Yield the places in all cells, in batches."""
+    if not len(cells):
+        return
+    cells, stop = _bounded(cells)
+    first = 0
+    while first < len(cells):
+        walked = _walked(program, cells, stop, first, origin)
+        first = walked.until
+        yield walked.rows
+
+
+def _rows_of(place: Place | None) -> int:
+    assert place is not None and isinstance(place.shape, Span)
+    return place.row
+
+
+def _spans(cells: Cells, found: Sequence[tuple[Ints, Ints]]) -> Cells:
+    if len(found) == 1:
+        return Cells(cells.data, *found[0])
+    start, size = (np.concatenate([_NONE, *(each[part] for each in found)]) for part in range(2))
+    return Cells(cells.data, start, size)
+
+
+def _bounded(cells: Cells) -> tuple[Cells, Ints]:
+    """The cells, and where each ends. Raises ValueError for cells beyond their data."""
+    # Starts that can be written, as the compiled loop expects.
+    cells = replace(cells, start=np.array(cells.start, np.int64))
+    stop = cells.start + cells.size
+    if cells.start.min() < 0 or cells.size.min() < 0 or stop.max() > len(cells.data):
+        raise ValueError("cells beyond their data")
+    return cells, stop
 
 
 def decode_records(
@@ -146,14 +202,20 @@ def _program(
 
 def _batch(program: Program, cells: Cells, stop: Ints, first: int, origin: str) -> tuple[list[pa.Array | None], int]:
     """The columns of the next cells, and the first cell that is not in them."""
-    walked = _walk(program, cells.data, cells.start, stop, True, first, len(cells))
-    if walked.status not in (DONE, FULL):
-        bad = walked.until
-        raise _refusal(program, cells.data, int(cells.start[bad]), int(stop[bad]), True, origin)
+    walked = _walked(program, cells, stop, first, origin)
     try:
         return _columns(program, Places(cells.data, walked.rows, walked.tape), walked.until - first), walked.until
     except (Wrong, Beyond):
         raise _culprit(program, cells.data, cells.start, stop, True, first, walked.until, origin) from None
+
+
+def _walked(program: Program, cells: Cells, stop: Ints, first: int, origin: str) -> _Walked:
+    """Walk over the next cells. Raises the error for one that is no value."""
+    walked = _walk(program, cells.data, cells.start, stop, True, first, len(cells))
+    if walked.status not in (DONE, FULL):
+        bad = walked.until
+        raise _refusal(program, cells.data, int(cells.start[bad]), int(stop[bad]), True, origin)
+    return walked
 
 
 def _culprit(

@@ -42,7 +42,7 @@ class KeyedStateHeader:
     """A keyed state. Its place among `BackendHeader.states` is its id in key-group streams.
 
     ``value`` is the whole type: that of a list state is a `ListOf`, that of a map state a `MapOf`, that of timers a
-    `TimerOf`. ``options`` are Flink's, by name.
+    `TimerOf`. ``options`` are Flink's, by name. ``is_second``: it is a state of Flink's second API, as ForSt writes it.
     """
 
     name: str
@@ -50,6 +50,7 @@ class KeyedStateHeader:
     namespace: FlinkType
     value: FlinkType
     options: Mapping[str, str]
+    is_second: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def _second_state(meta: StateMeta, path: str) -> KeyedStateHeader:
         value = ListOf(value)
     elif kind == "map":
         value = MapOf(meta.types.get("USER_KEY_SERIALIZER", UNKNOWN_MAP_KEY), value)
-    return KeyedStateHeader(meta.name, kind, namespace, value, meta.options)
+    return KeyedStateHeader(meta.name, kind, namespace, value, meta.options, is_second=True)
 
 
 # Headers of operator backends

@@ -26,6 +26,8 @@ _CHANGES = "dstl"  # the folder of the changelogs of a job, below one that the j
 _FOLDERS_OF_A_JOB = ("shared", "taskowned", _CHANGES)
 _URI = re.compile(r"([a-zA-Z][\w+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
 _MOST_SEGMENTS = 256
+_SCHEMES = {**ARROW_SCHEMES, "s3p": "s3", "wasb": "abfs", "wasbs": "abfs"}
+"""Schemes of Flink's file systems, and pyarrow's for each. ``s3p`` is that of Presto, one of Flink's two for S3."""
 
 
 def places(folder: Folder, handle: StoredHandle, *, outside: bool = False) -> list[str]:
@@ -93,7 +95,7 @@ def _as_written(folder: Folder, scheme: str, authority: str, path: str) -> list[
     kind = folder.filesystem.type_name
     if folder.is_local:
         return _spellings(path) if scheme in ("", "file") else []
-    if ARROW_SCHEMES.get(scheme) not in (kind, {"gcs": "gs"}.get(kind)):
+    if _SCHEMES.get(scheme) not in (kind, {"gcs": "gs"}.get(kind)):
         return []
     if kind in ("s3", "gcs", "abfs"):  # the path begins with the bucket, and other buckets are not read
         bucket = authority.partition("@")[0]

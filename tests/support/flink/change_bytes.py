@@ -18,9 +18,9 @@ Change = tuple[int, bytes, bytes]
 def changes_of(changes: list[Change]) -> LoggedChanges:
     operations, scopes, payloads = zip(*changes, strict=True)
     return LoggedChanges(
-        np.zeros(len(changes), np.int64),
+        np.array([scope[0] for scope in scopes], np.int64),
         np.array(operations, np.int64),
-        pa.array(scopes, pa.binary()),
+        cells_of(pa.array(scopes, pa.binary())),
         cells_of(pa.array(payloads, pa.binary())),
     )
 

@@ -56,7 +56,7 @@ def test_the_last_change_of_a_value_counts(seed: int) -> None:
             model.pop(name, None)
         else:
             model[name] = i64(number)
-    assert entries_of(replayed_values(changes_of(changes), lambda: materialized(before))) == model
+    assert entries_of(replayed_values(changes_of(changes), 1, lambda: materialized(before))) == model
 
 
 @pytest.mark.usefixtures("loops")
@@ -81,7 +81,7 @@ def test_elements_are_added_behind_those_that_a_list_has(seed: int) -> None:
             changes.append((operation, name, i32(len(several)) + b"".join(several)))
             lists.setdefault(name, []).extend(several)
     model = {name: b",".join(elements) for name, elements in lists.items() if elements}
-    found = replayed_list(changes_of(changes), ListOf(LONG), lambda: materialized(before), "state")
+    found = replayed_list(changes_of(changes), ListOf(LONG), 1, lambda: materialized(before), "state")
     assert entries_of(found) == model
 
 
@@ -113,7 +113,7 @@ def test_entries_of_a_map_are_put_and_removed_one_by_one(seed: int) -> None:
             changes.append((operation, name, field + i64(number)))
             model[name + field] = b"\0" + i64(number)
     kind = MapOf(Basic("string"), LONG)
-    assert entries_of(replayed_map(changes_of(changes), kind, lambda: materialized(before), "state")) == model
+    assert entries_of(replayed_map(changes_of(changes), kind, 1, lambda: materialized(before), "state")) == model
 
 
 @pytest.mark.usefixtures("loops")
@@ -135,7 +135,8 @@ def test_a_timer_is_removed_in_whatever_key_group_that_was_logged(seed: int) -> 
         else:
             model.discard(timer)
     stored = {bytes([group_of[timer[8:]]]) + timer: b"" for timer in before}
-    changes = LoggedChanges(np.array(groups), np.array(operations), None, cells_of(pa.array(payloads, pa.binary())))
+    logged = cells_of(pa.array(payloads, pa.binary()))
+    changes = LoggedChanges(np.array(groups), np.array(operations), logged, logged)
     kind = TimerOf(LONG, Basic("null_value"))
     found = replayed_timers(changes, kind, 1, (0, 7), lambda: materialized(stored), "state")
     assert set(entries_of(found)) == {bytes([group_of[timer[8:]]]) + timer for timer in model}
