@@ -6,11 +6,16 @@ import io
 import os
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.formats.places.regular_files import open_regular
 
-CODECS = {".gz": "gzip", ".zst": "zstd"}
+CODECS = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
+_MARK = b"\xef\xbb\xbf"
+_PART = 1 << 20
+_CODES = {character: ord(character) for character in '\\"[]{} \r'}
+_BREAK, _COMMA = ord("\n"), ord(",")
 """Compressions by the end of a name."""
 
 
@@ -92,10 +97,106 @@ class _JoinedLines(io.RawIOBase):
         return count
 
 
-def opened(path: str, *, over_lines: bool = False) -> io.BufferedReader:
-    """Open a file of records for reading; ``over_lines``: with each object in one line."""
+class _ArrayLines(io.RawIOBase):
+    """The elements of a JSON array as one line each; a seek to 0 begins anew. Raises ArrowInvalid where it is cut."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held, self._ready = b"", b""
+        self._depth, self._inside, self._ended = 0, False, False
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, to: int, whence: int = 0) -> int:
+        self._source.seek(to, whence)
+        self._begin()
+        return 0
+
+    def readinto(self, into: Any) -> int:
+        while not self._ready and not self._ended:
+            part = self._source.read(_PART)
+            block = self._held + part
+            keep = len(block.rstrip(b"\\")) if part else len(block)  # what they escape follows them
+            self._held, block = block[keep:], block[:keep]
+            self._ready, self._ended = self._lines(block), not part
+            if not part and (self._depth or self._inside):
+                raise pa.ArrowInvalid("it ends within its array, so records at the end are missing")
+        count = min(len(into), len(self._ready))
+        into[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def _lines(self, block: bytes) -> bytes:
+        if not block:
+            return b""
+        data = np.frombuffer(block, np.uint8).copy()
+        place = np.arange(len(data))
+        # A quote is escaped by an odd number of backslashes in front of it.
+        other = np.maximum.accumulate(np.where(data != _CODES["\\"], place, -1))
+        before = np.concatenate([[-1], other[:-1]])
+        quotes = (data == _CODES['"']) & ((place - 1 - before) % 2 == 0)
+        outside = ((np.cumsum(quotes) + self._inside) % 2 == 0) & ~quotes
+        opening = outside & ((data == _CODES["["]) | (data == _CODES["{"]))
+        closing = outside & ((data == _CODES["]"]) | (data == _CODES["}"]))
+        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)
+        data[outside & ((data == _BREAK) | (data == _CODES["\r"]))] = _CODES[" "]
+        data[opening & (depth == 1)] = _CODES[" "]
+        data[(closing & (depth == 0)) | (outside & (depth == 1) & (data == _COMMA))] = _BREAK
+        self._depth, self._inside = int(depth[-1]), bool((int(quotes.sum()) + self._inside) % 2)
+        return data.tobytes()
+
+
+class _Unmarked(io.RawIOBase):
+    """A text without the mark of UTF-8 in front; a seek to 0 begins anew."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, to: int, whence: int = 0) -> int:
+        self._source.seek(to, whence)
+        self._source.read(len(_MARK))
+        return 0
+
+    def readinto(self, into: Any) -> int:
+        part = self._source.read(len(into))
+        into[: len(part)] = part
+        return len(part)
+
+
+def array_lines(start: bytes) -> bytes:
+    """The first elements of a JSON array as lines, of which the last one may be cut."""
+    return _ArrayLines(io.BytesIO())._lines(start).lstrip()
+
+
+def opened(path: str, *, over_lines: bool = False, in_array: bool = False) -> io.BufferedReader:
+    """Open a file of records for reading; ``over_lines``, ``in_array``: with each object in one line."""
     codec = next((codec for end, codec in CODECS.items() if path.endswith(end)), None)
     stream: Any = (
         os.fdopen(open_regular(path), "rb") if codec is None else io.BufferedReader(_Decompressed(path, codec), 1 << 20)
     )
+    if stream.read(len(_MARK)) == _MARK:
+        stream = io.BufferedReader(_Unmarked(stream), 1 << 20)
+    stream.seek(0)
+    if in_array:
+        return io.BufferedReader(_ArrayLines(stream), 1 << 20)
     return io.BufferedReader(_JoinedLines(stream), 1 << 20) if over_lines else stream
