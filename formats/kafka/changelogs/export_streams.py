@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import io
 import os
+import tempfile
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.places.regular_files import open_regular
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
 _MARK = b"\xef\xbb\xbf"
 _PART = 1 << 20
-_CODES = {character: ord(character) for character in '\\"[]{} \r'}
-_BREAK, _COMMA = ord("\n"), ord(",")
-"""Compressions by the end of a name."""
+_CODES = {character: ord(character) for character in '\\" \n'}
+_OPENING, _CLOSING, _BETWEEN, _SPACE = 1, 2, 3, 4
+_KINDS = np.zeros(256, np.uint8)
+"""What a byte outside of texts is for the structure of JSON; 0: nothing."""
+for _characters, _kind in ((b"[{", _OPENING), (b"]}", _CLOSING), (b",", _BETWEEN), (b"\r\n", _SPACE)):
+    _KINDS[list(_characters)] = _kind
 
 
 class _Decompressed(io.RawIOBase):
@@ -97,63 +102,64 @@ class _JoinedLines(io.RawIOBase):
         return count
 
 
-class _ArrayLines(io.RawIOBase):
-    """The elements of a JSON array as one line each; a seek to 0 begins anew. Raises ArrowInvalid where it is cut."""
+class _ArrayLines:
+    """The elements of a JSON array as one line each, from its bytes in parts."""
 
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self._begin()
+    def __init__(self) -> None:
+        self._held = b""
+        self._depth = self._inside = 0
 
-    def _begin(self) -> None:
-        self._held, self._ready = b"", b""
-        self._depth, self._inside, self._ended = 0, False, False
-
-    def close(self) -> None:
-        self._source.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, to: int, whence: int = 0) -> int:
-        self._source.seek(to, whence)
-        self._begin()
-        return 0
-
-    def readinto(self, into: Any) -> int:
-        while not self._ready and not self._ended:
-            part = self._source.read(_PART)
-            block = self._held + part
-            keep = len(block.rstrip(b"\\")) if part else len(block)  # what they escape follows them
-            self._held, block = block[keep:], block[:keep]
-            self._ready, self._ended = self._lines(block), not part
-            if not part and (self._depth or self._inside):
-                raise pa.ArrowInvalid("it ends within its array, so records at the end are missing")
-        count = min(len(into), len(self._ready))
-        into[:count], self._ready = self._ready[:count], self._ready[count:]
-        return count
-
-    def _lines(self, block: bytes) -> bytes:
+    def lines(self, part: bytes) -> bytes:
+        """What a part adds."""
+        block = self._held + part
+        keep = len(block.rstrip(b"\\"))  # what backslashes escape follows them
+        self._held, block = block[keep:], block[:keep]
         if not block:
             return b""
         data = np.frombuffer(block, np.uint8).copy()
-        place = np.arange(len(data))
-        # A quote is escaped by an odd number of backslashes in front of it.
-        other = np.maximum.accumulate(np.where(data != _CODES["\\"], place, -1))
-        before = np.concatenate([[-1], other[:-1]])
-        quotes = (data == _CODES['"']) & ((place - 1 - before) % 2 == 0)
-        outside = ((np.cumsum(quotes) + self._inside) % 2 == 0) & ~quotes
-        opening = outside & ((data == _CODES["["]) | (data == _CODES["{"]))
-        closing = outside & ((data == _CODES["]"]) | (data == _CODES["}"]))
-        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)
-        data[outside & ((data == _BREAK) | (data == _CODES["\r"]))] = _CODES[" "]
-        data[opening & (depth == 1)] = _CODES[" "]
-        data[(closing & (depth == 0)) | (outside & (depth == 1) & (data == _COMMA))] = _BREAK
-        self._depth, self._inside = int(depth[-1]), bool((int(quotes.sum()) + self._inside) % 2)
+        quotes = data == _CODES['"']
+        quotes[_escaped(data)] = False
+        inside = np.bitwise_xor.accumulate(quotes.view(np.uint8)) ^ self._inside
+        places = np.flatnonzero(_KINDS[data] & ~(inside * 0xFF))
+        kinds = _KINDS[data[places]]
+        depth = self._depth + np.cumsum((kinds == _OPENING).astype(np.int64) - (kinds == _CLOSING))
+        starts = (kinds == _SPACE) | ((kinds == _OPENING) & (depth == 1))
+        data[places[starts]] = _CODES[" "]
+        data[places[((kinds == _CLOSING) & (depth == 0)) | ((kinds == _BETWEEN) & (depth == 1))]] = _CODES["\n"]
+        self._depth, self._inside = int(depth[-1]) if len(depth) else self._depth, int(inside[-1])
         return data.tobytes()
+
+    def end(self) -> None:
+        """Raise ArrowInvalid where the array has no end."""
+        if self._depth or self._inside or self._held:
+            raise pa.ArrowInvalid("it ends within its array, so records at the end are missing")
+
+
+def _escaped(data: Bytes) -> Ints:
+    """Positions that an odd number of backslashes precedes."""
+    places = np.flatnonzero(data == _CODES["\\"])
+    if not len(places):
+        return places
+    last = np.flatnonzero(np.diff(places, append=-2) != 1)
+    lengths = np.diff(last, prepend=-1)
+    return places[last[lengths % 2 == 1]] + 1
+
+
+def _lines_of(source: Any) -> Any:
+    """A temporary file with the elements of an array as lines."""
+    lines = _ArrayLines()
+    found = tempfile.TemporaryFile()  # noqa: SIM115 - for the caller to close
+    try:
+        while part := source.read(_PART):
+            found.write(lines.lines(part))
+        lines.end()
+    except BaseException:
+        found.close()
+        raise
+    finally:
+        source.close()
+    found.seek(0)
+    return found
 
 
 class _Unmarked(io.RawIOBase):
@@ -185,10 +191,10 @@ class _Unmarked(io.RawIOBase):
 
 def array_lines(start: bytes) -> bytes:
     """The first elements of a JSON array as lines, of which the last one may be cut."""
-    return _ArrayLines(io.BytesIO())._lines(start).lstrip()
+    return _ArrayLines().lines(start).lstrip()
 
 
-def opened(path: str, *, over_lines: bool = False, in_array: bool = False) -> io.BufferedReader:
+def opened(path: str, *, over_lines: bool = False, in_array: bool = False) -> Any:
     """Open a file of records for reading; ``over_lines``, ``in_array``: with each object in one line."""
     codec = next((codec for end, codec in CODECS.items() if path.endswith(end)), None)
     stream: Any = (
@@ -198,5 +204,5 @@ def opened(path: str, *, over_lines: bool = False, in_array: bool = False) -> io
         stream = io.BufferedReader(_Unmarked(stream), 1 << 20)
     stream.seek(0)
     if in_array:
-        return io.BufferedReader(_ArrayLines(stream), 1 << 20)
+        return _lines_of(stream)
     return io.BufferedReader(_JoinedLines(stream), 1 << 20) if over_lines else stream

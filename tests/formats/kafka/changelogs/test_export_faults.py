@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import statestore
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.kafka.changelogs.export_streams import _ArrayLines
+from statestore.formats.kafka.changelogs.export_streams import _lines_of
 
 TOPIC = "shop-counts-changelog"
 FIRST = 1_714_550_400_000
@@ -138,8 +138,5 @@ def test_elements_of_an_array_are_lines(elements: list[Any], indent: int | None,
         def read(self, size: int | None = -1) -> bytes:
             return super().read(min(step, size or step))
 
-    lines = io.BufferedReader(_ArrayLines(Parts(json.dumps(elements, indent=indent).encode())))
-    for _ in range(2):
-        found = [line for line in lines.read().splitlines() if line.strip()]
-        assert list(map(json.loads, found)) == elements
-        lines.seek(0)
+    with _lines_of(Parts(json.dumps(elements, indent=indent).encode())) as file:
+        assert [json.loads(line) for line in file.read().splitlines() if line.strip()] == elements
