@@ -142,7 +142,8 @@ def _escaped(data: Bytes) -> Ints:
         return places
     last = np.flatnonzero(np.diff(places, append=-2) != 1)
     lengths = np.diff(last, prepend=-1)
-    return places[last[lengths % 2 == 1]] + 1
+    found: Ints = places[last[lengths % 2 == 1]] + 1
+    return found
 
 
 def _lines_of(source: Any) -> Any:
