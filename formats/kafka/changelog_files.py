@@ -1,7 +1,7 @@
 """Changelogs in files: a broker's log directory, or files of exported records, recognised by their names.
 
 <topic>-<partition>/<20 digits>.log        segments of a broker's log, of any topic
-<topic>-changelog[-<n>].jsonl              records of a changelog; also Parquet, Arrow, CSV and text, .gz and .zst
+<topic>-changelog[-<n>].jsonl              records of a changelog; also Parquet, Arrow, CSV and text, .gz and the like
 topics/<topic>/.../<topic>+<p>+<offset>.json   what Kafka Connect's sinks have written, of any topic (``connect_names``)
 """
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SUFFIX = "-changelog"
 RECORD_FILE = re.compile(
-    rf"(.+{SUFFIX})(-\d+)?\.(?:parquet|pq|arrow|arrows|feather|ipc|(?:jsonl|ndjson|json|csv|tsv|txt)(?:\.(?:gz|zst))?)"
+    rf"(.+{SUFFIX})(-\d+)?\."
+    r"(?:parquet|pq|arrow|arrows|feather|ipc|(?:jsonl|ndjson|json|csv|tsv|txt)(?:\.(?:gz|zst|lz4|bz2))?)"
 )
 _PARTITION_FOLDER = re.compile(r".+-\d+")
 _SEGMENT = re.compile(r"\d{20}\.log")

@@ -32,8 +32,7 @@ from statestore.formats.kafka.changelogs.export_streams import opened
 from statestore.formats.kafka.changelogs.file_columns import FilePlace, TextEncoding, bytes_of, integers_of
 from statestore.formats.kafka.changelogs.file_records import parser_errors
 from statestore.formats.kafka.changelogs.record_log import LogFindings
-from statestore.formats.kafka.changelogs.records import UNKNOWN_OFFSET, ListedHeaders, Records
-from statestore.formats.kafka.changelogs.text_faults import UNKNOWN_TIME
+from statestore.formats.kafka.changelogs.records import UNKNOWN_OFFSET, UNKNOWN_TIME, ListedHeaders, Records
 
 _BATCH_ROWS = 1 << 16
 _FIELDS = ("key", "value", "timestamp")

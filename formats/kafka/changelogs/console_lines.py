@@ -27,7 +27,8 @@ from statestore.formats.kafka.columns.header_columns import HEADERS
 
 _BLOCK = 8 << 20
 _LONGEST = 64 << 20
-_BREAK = ord("\n")
+_BREAK, _RETURN = ord("\n"), ord("\r")
+_HEADERS = re.compile(rb"[^:,]+:[^,]*(?:,[^:,]+:[^,]*)*")
 _NULL = b"null"
 _NO_HEADERS = b"NO_HEADERS"
 _WORDS = {
@@ -80,6 +81,8 @@ def _recognised(start: bytes, separator: bytes, path: str) -> tuple[str, ...]:
         order.append(name)
     rest = len(first) - len(order)
     has_headers = any(_NO_HEADERS in line[len(order) : len(order) + 1] for line in lines)
+    third = [line[len(order)] for line in lines if len(line) > len(order)]
+    has_headers |= any(b"," in each for each in third) and all(map(_HEADERS.fullmatch, third))
     if order and rest == 2 and not has_headers:
         return (*order, "key", "value")
     if order and rest == 3 and has_headers:
@@ -113,6 +116,12 @@ def line_batches(stream: Any, form: RecordForm, path: str) -> Iterator[pa.Record
 def _batch(data: Any, form: RecordForm, path: str, before: int) -> pa.RecordBatch:
     ends = np.flatnonzero(data == _BREAK)
     starts = np.concatenate([[0], ends[:-1] + 1])
+    if (data[np.maximum(ends - 1, 0)] == _RETURN).all():
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS,
+            f"file {path}: found lines that end in CR LF, as some shells redirect output, and the CR would be part of "
+            "each value, expected LF; convert the file: tr -d '\\r'",
+        )
     cuts = np.flatnonzero(data == form.separator[0])
     first = np.searchsorted(cuts, starts)
     counts = np.searchsorted(cuts, ends) - first

@@ -1,6 +1,7 @@
 """Records as CSV with the names of its columns in the first line, as consoles for Kafka export them.
 
-CSV has no null of its own: an empty key or value is refused unless the user says which text stands for null.
+CSV has no null of its own: an empty key or value is refused unless the user says which text stands for null. A file
+that ends within a field, or within a line whose last field is not quoted, may have been cut, and is refused.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ def csv_batches(stream: Any, form: RecordForm, path: str) -> Iterator[pa.RecordB
     if not stream.read(1):
         return
     stream.seek(0)
+    _check_end(stream)
     names = form.columns
     types = {names["key"]: pa.string(), names["value"]: pa.string()}
-    types |= {names[name]: pa.int64() for name in ("timestamp", "offset", "partition")} | {names["topic"]: pa.string()}
+    types |= {names[name]: pa.int64() for name in ("offset", "partition")}
+    types |= {names[name]: pa.string() for name in ("timestamp", "topic")}
     null = [] if form.null is None else [form.null.decode()]
     reader = pv.open_csv(
         pa.PythonFile(stream, "r"),
@@ -37,6 +40,11 @@ def csv_batches(stream: Any, form: RecordForm, path: str) -> Iterator[pa.RecordB
     )
     row = 0
     for batch in reader:
+        twice = next((name for name in types if batch.schema.names.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidInputError(
+                ErrorCode.KAFKA_RECORDS, f"file {path}: found two columns {twice}, expected one; rename the other one"
+            )
         for name in (names["key"], names["value"]):
             at = -1 if name not in batch.schema.names else pc.index(batch.column(name), "").as_py()
             if at >= 0 and not form.null_given:
@@ -47,3 +55,17 @@ def csv_batches(stream: Any, form: RecordForm, path: str) -> Iterator[pa.RecordB
                 )
         row += batch.num_rows
         yield batch.select([name for name in batch.schema.names if name in types])
+
+
+def _check_end(stream: Any) -> None:
+    """Raise ArrowInvalid where the end may be missing."""
+    quotes, last = 0, b"\n"
+    while part := stream.read(_BLOCK):
+        quotes, last = quotes + part.count(b'"'), part[-1:]
+    stream.seek(0)
+    if quotes % 2:
+        raise pa.ArrowInvalid("it ends within a text in quotes, or its texts hold quotes that are not doubled")
+    if last not in b'\r\n"':
+        raise pa.ArrowInvalid(
+            "it ends within a line, so the end of that record may be missing; if it is whole, add a line break"
+        )

@@ -52,7 +52,8 @@ class RecordForm:
     ``columns``: the file's name of each column of RECORDS. ``named``: the columns that the user has named; they must be
     there. ``order``: what the fields of a line are, where they have no names. ``raw``: texts are bytes as they are.
     ``null``: the text of a null where a text stands for it; ``null_given``: by the user. ``omits``: a key or a value
-    that is empty or null is left out. ``is_export``: timestamps may be absent, and texts may be damaged.
+    that is empty or null is left out. ``over_lines``, ``in_array``: an object is not one line. ``is_export``:
+    timestamps may be absent, and texts may be damaged.
     """
 
     columns: Mapping[str, str] = field(default_factory=lambda: _OWN)
@@ -64,6 +65,7 @@ class RecordForm:
     null_given: bool = False
     raw: bool = False
     over_lines: bool = False
+    in_array: bool = False
     omits: bool = False
     is_export: bool = False
 
@@ -109,11 +111,6 @@ def encoding_of(options: RecordOptions, encoding: TextEncoding | None) -> TextEn
 
 
 def _json_form(start: bytes, path: str, text: TextEncoding | None) -> RecordForm:
-    if start.lstrip()[:1] == b"[":
-        raise InvalidInputError(
-            ErrorCode.KAFKA_RECORDS,
-            f"file {path}: found a JSON array, expected one object a line; `jq -c '.[]'` writes them",
-        )
     if start.startswith((b'{\n  "topic":', b'{\r\n  "topic":')):
         return RecordForm(encoding="utf-8", over_lines=True, omits=True, is_export=True)
     row = first_object(start)

@@ -26,6 +26,10 @@ from statestore.formats.kafka.columns.header_columns import HEADERS
 TextEncoding = Literal["hex", "base64", "utf-8"]
 """How bytes are written where a column is text."""
 
+_ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)$"
+_OTHER_UNITS = (("seconds", 10**9), ("microseconds", 10**15), ("nanoseconds", 10**18))
+"""Units of time, and the least of their numbers from 2001 to 2286. As milliseconds these are in 1970, or far away."""
+
 ENCODINGS: tuple[TextEncoding, ...] = get_args(TextEncoding)
 
 
@@ -118,6 +122,38 @@ def integers_of(column: pa.Array, name: str, file: FilePlace, kind: pa.DataType)
             ErrorCode.KAFKA_RECORDS, f"file {file}: found {pc.min(found)} in column {name}, expected 0 or more"
         )
     return found
+
+
+def times_of(column: pa.Array, file: FilePlace) -> pa.Array:
+    """The timestamps of an export: texts are ISO 8601 with an offset, or digits. Others stay.
+
+    Raises InvalidInputError KAFKA_RECORDS for texts of another form, and for numbers that are no milliseconds.
+    """
+    if is_text(column.type):
+        text = column.cast(pa.string())
+        digits = pc.match_substring_regex(text, "^-?[0-9]{1,18}$")
+        if pc.all(digits).as_py() is not False:
+            column = text.cast(pa.int64())
+        else:
+            zoned = pc.match_substring_regex(text, _ISO)
+            if not pc.all(zoned).as_py():
+                row = pc.index(zoned, False).as_py()
+                raise InvalidInputError(
+                    ErrorCode.KAFKA_RECORDS,
+                    f"file {file.row(row)}: found {shown(text[row].as_py(), 80)} in column timestamp, expected epoch "
+                    "milliseconds, or ISO 8601 with an offset, such as 2024-05-01T08:00:00.000Z",
+                )
+            return text.cast(pa.timestamp("us", "UTC"))
+    if pa.types.is_integer(column.type) and column.null_count < len(column):
+        known = column.filter(pc.greater(column, 0)) if column.null_count or pc.min(column).as_py() <= 0 else column
+        for unit, least in _OTHER_UNITS:
+            if len(known) and least <= pc.min(known).as_py() and pc.max(known).as_py() < 10 * least:
+                raise InvalidInputError(
+                    ErrorCode.KAFKA_RECORDS,
+                    f"file {file}: found {pc.min(known)} in column timestamp, which seems to be {unit}, expected epoch "
+                    "milliseconds; convert them",
+                )
+    return column
 
 
 def _milliseconds(column: pa.Array, file: FilePlace) -> pa.Array:

@@ -27,7 +27,7 @@ from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundE
 from statestore.formats.kafka.changelogs.console_lines import line_batches, lines_form
 from statestore.formats.kafka.changelogs.csv_lines import csv_batches
 from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordForm, RecordOptions, encoding_of, form_of
-from statestore.formats.kafka.changelogs.export_streams import CODECS, opened
+from statestore.formats.kafka.changelogs.export_streams import CODECS, array_lines, opened
 from statestore.formats.kafka.changelogs.file_columns import (
     ENCODINGS,
     FilePlace,
@@ -36,11 +36,11 @@ from statestore.formats.kafka.changelogs.file_columns import (
     headers_of,
     integers_of,
     order_broken,
+    times_of,
 )
 from statestore.formats.kafka.changelogs.json_lines import json_batches
 from statestore.formats.kafka.changelogs.record_log import LogFindings
-from statestore.formats.kafka.changelogs.records import COLUMNS, RECORDS, ListedHeaders, Records
-from statestore.formats.kafka.changelogs.text_faults import UNKNOWN_TIME, TextFaults
+from statestore.formats.kafka.changelogs.records import COLUMNS, RECORDS, UNKNOWN_TIME, ListedHeaders, Records
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 
@@ -63,6 +63,8 @@ SUFFIXES = {
 _BATCH_ROWS = 1 << 16
 _FIRST_BYTES = 1 << 20
 _TEXTS = ("json", "csv", "lines")
+_REPLACEMENT = "\ufffd"
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
@@ -200,9 +202,61 @@ def _written(path: str, form: str, options: RecordOptions, encoding: TextEncodin
         return form_of(form, b"", path, options, encoding)
     with parser_errors(path, form), opened(path) as stream:
         start = stream.read(_FIRST_BYTES)
+    if start.startswith(_WIDE):
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS,
+            f"file {path}: found text in UTF-16, as some shells redirect output, expected UTF-8; "
+            "convert it: iconv -f UTF-16 -t UTF-8",
+        )
     if form == "lines":
         return lines_form(start, path, options, encoding_of(options, encoding))
+    if form == "json" and start.lstrip()[:1] == b"[":
+        return replace(form_of(form, array_lines(start), path, options, encoding), in_array=True)
     return form_of(form, start, path, options, encoding)
+
+
+@dataclass
+class _TextFaults:
+    """Faults of an export's texts: counts over the records of a partition. ``nulls`` may be texts that were no null."""
+
+    replaced: int = 0
+    nulls: int = 0
+    null_text: str = ""
+    without_time: int = 0
+
+    @property
+    def times_known(self) -> bool:
+        """Whether each record has a timestamp."""
+        return not self.without_time
+
+    def note(self, batch: pa.RecordBatch, form: RecordForm) -> None:
+        """Count the faults of a batch of RECORDS that was read from a file of this form."""
+        self.without_time += _count(pc.less(batch.column("timestamp"), 0))
+        cells = [batch.column(name) for name in ("key", "value")]
+        if form.encoding == "utf-8":
+            replaced = [pc.match_substring(each, _REPLACEMENT.encode()).fill_null(False) for each in cells]
+            self.replaced += _count(pc.or_(*replaced))
+        if (form.null is not None and not form.null_given) or form.omits:
+            self.nulls += _count(pc.or_(*(each.is_null() for each in cells)))
+            self.null_text = "left out, as empty ones are" if form.omits else f"the text {(form.null or b'').decode()}"
+
+    def remarks(self, subject: str) -> tuple[str, ...]:
+        """Sentences for who reads the records."""
+        found = []
+        if self.replaced:
+            found.append(
+                f"{subject}: {self.replaced} records have U+FFFD in key or value, which programs put in place of bytes "
+                "that are no UTF-8: these bytes may be lost; export the topic with kcat -J or in hexadecimal"
+            )
+        if self.nulls:
+            found.append(
+                f"{subject}: {self.nulls} records have a key or value that is {self.null_text}, and it is read as null"
+            )
+        return tuple(found)
+
+
+def _count(mask: pa.BooleanArray) -> int:
+    return int(pc.sum(mask).as_py() or 0)
 
 
 @dataclass
@@ -220,7 +274,7 @@ class _Survey:
         self._several = several
         self.offsets: dict[int, list[Ints]] = {}
         self._has_offsets = True
-        self._faults: dict[int, TextFaults] = {}
+        self._faults: dict[int, _TextFaults] = {}
         self._seen = _Seen()
 
     def file(self, file: RecordFile) -> None:
@@ -246,7 +300,7 @@ class _Survey:
                 mine = offset.to_numpy(zero_copy_only=False)[partitions == partition]
                 self.offsets.setdefault(partition, []).append(mine)
                 if file.written.is_export:
-                    faults = self._faults.setdefault(partition, TextFaults())
+                    faults = self._faults.setdefault(partition, _TextFaults())
                     faults.note(batch.filter(pc.equal(batch.column("partition"), partition)), file.written)
 
     def log(self, partition: int, files: tuple[RecordFile, ...]) -> FileLog:
@@ -275,7 +329,7 @@ class _Survey:
 
     def _judged(self, findings: LogFindings) -> LogFindings:
         """The findings with what the files do not say, and what their texts have lost."""
-        faults = self._faults.get(findings.partition, TextFaults())
+        faults = self._faults.get(findings.partition, _TextFaults())
         remarks = faults.remarks(f"partition {findings.partition}" if self._seen.partition_known else "the records")
         known = self._seen.partition_known
         if self._faults and not known:  # offsets of several partitions do not show what is missing
@@ -348,9 +402,12 @@ def _column(batch: pa.RecordBatch, name: str, place: FilePlace, form: RecordForm
         column = batch.column(name)
         if name in ("key", "value"):
             return bytes_of(column, name, place, encoding)
+        if name == "headers" and form.is_export and pa.types.is_struct(column.type):
+            return pa.nulls(len(column), RECORDS.field(name).type)  # by name: their order and repetitions are unknown
         if name == "headers":
             return headers_of(column, place, encoding)
         if name == "timestamp" and form.is_export:
+            column = times_of(column, place)
             column = column.fill_null(UNKNOWN_TIME) if pa.types.is_integer(column.type) else column
         return integers_of(column, name, place, RECORDS.field(name).type)
     if name == "partition":
@@ -362,7 +419,7 @@ def _column(batch: pa.RecordBatch, name: str, place: FilePlace, form: RecordForm
 
 def _raw(file: RecordFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Yield batches as they are in the file, of Parquet only the columns that are needed."""
-    with opened(file.path, over_lines=file.written.over_lines) as stream:
+    with opened(file.path, over_lines=file.written.over_lines, in_array=file.written.in_array) as stream:
         if file.form == "parquet":
             import pyarrow.parquet as pq
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
-from statestore.formats.kafka.changelogs.export_forms import RecordForm, text_type
+from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.kafka.changelogs.export_forms import RecordForm, first_object, text_type
 
 _BLOCK = 8 << 20
 _FIRST_LINE = 64 << 20
@@ -36,12 +36,21 @@ def json_batches(stream: Any, path: str, form: RecordForm) -> Iterator[pa.Record
     """
     import pyarrow.json as pj
 
-    if not stream.read(1):
+    if not stream.readline(_FIRST_LINE).strip() and not stream.read(1):
         return
     check_lines(stream, form.raw)
     names, text = form.columns, text_type(form)
     fields = {names["key"]: text, names["value"]: text, names["partition"]: pa.int32(), names["offset"]: pa.int64()}
-    fields[names["timestamp"]] = pa.int64()
+    first = _first(stream)
+    for name in (names["key"], names["value"]):
+        if not isinstance(first.get(name), str | None):
+            raise InvalidInputError(
+                ErrorCode.KAFKA_RECORDS,
+                f"file {path}: found {shown(first[name], 80)} as {name}, expected a text, because the bytes of the "
+                f"topic are not in it; export texts, or make one of it where it was JSON: jq -c '.{name} |= tojson'",
+            )
+    is_text = form.is_export and isinstance(first.get(names["timestamp"]), str)
+    fields[names["timestamp"]] = pa.string() if is_text else pa.int64()
     headers = _headers(stream, form) if names["headers"] == "headers" else None
     if headers is not None:
         fields["headers"] = headers
@@ -68,6 +77,12 @@ def json_batches(stream: Any, path: str, form: RecordForm) -> Iterator[pa.Record
                 f"file {path}: found {count} fields {name} in {rows} lines with {in_headers} headers, expected one in "
                 "each; write null for none",
             )
+
+
+def _first(stream: Any) -> Mapping[str, Any]:
+    """The object in the first line."""
+    stream.seek(0)
+    return first_object(stream.readline(_FIRST_LINE))
 
 
 def check_lines(stream: Any, raw: bool = False) -> None:

@@ -30,6 +30,8 @@ RECORDS = pa.schema(
 
 COLUMNS = tuple(RECORDS.names)
 
+UNKNOWN_TIME = -1
+"""The timestamp of a record without one, as Kafka has it (``RecordBatch.NO_TIMESTAMP``)."""
 UNKNOWN_OFFSET = -1
 """The offset of a record, among others with known ones, of which nothing says where it lies."""
 

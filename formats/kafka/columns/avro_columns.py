@@ -1,11 +1,12 @@
 """Serdes of Avro: values as columns, of one schema or of several that are resolved into one reader's.
 
     avro:SCHEMA         00 | schema id:int32 | value        as Confluent's serializers write it
+    avro-glue:SCHEMA    and other forms of ids              (`statestore.formats.kafka.schemas.schema_ids`)
     avro-plain:SCHEMA   value
 
 A value must end where its cell ends. With one SCHEMA all values of a batch must have one schema id, because nothing
-says what another id means. Where SCHEMA is a set of schemas by id (`statestore.formats.kafka.schemas.schema_sets`), the
-rows of each id are decoded together by its own plan, and put back in their order.
+says what another id means. Where SCHEMA is a set of schemas by id (`statestore.formats.kafka.schemas.given_schemas`),
+the rows of each id are decoded together by its own plan, and put back in their order.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.columns.avro_resolved import resolved_values
 from statestore.formats.kafka.columns.avro_values import avro_values, spread
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
-from statestore.formats.kafka.columns.registry_frames import FRAME_BYTES, check_frames, schema_ids
+from statestore.formats.kafka.columns.registry_frames import by_id, refuse_unread, schema_of, unframed
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.schemas.avro_resolution import Plan, resolve
-from statestore.formats.kafka.schemas.avro_schema import PREFIX, parse_schema
-from statestore.formats.kafka.schemas.schema_registry import fetch_schema, public_url
-from statestore.formats.kafka.schemas.schema_sets import SchemaSet, set_of_text
+from statestore.formats.kafka.schemas.avro_schema import PLAIN_PREFIX, parse_schema
+from statestore.formats.kafka.schemas.given_schemas import SchemaSet, set_of_text
+from statestore.formats.kafka.schemas.schema_ids import IdForm, id_form
 from statestore.formats.kernels.arrays import Bools
 
 _Read = Callable[[Cursor], pa.Array]
@@ -41,13 +42,13 @@ def avro_serde(name: str) -> CellSerde:
     found = set_of_text(text)
     if found is not None:
         return _several(name, found, text)
-    kind, framed = parse_schema(text), f"{prefix}:" == PREFIX
+    kind, ids = parse_schema(text), None if f"{prefix}:" == PLAIN_PREFIX else id_form(name)
 
     def read(cursor: Cursor) -> pa.Array:
         return avro_values(cursor, kind)
 
     def decode(cells: Cells, origin: Origin) -> pa.Array:
-        return _decoded(read, _unframed(cells, origin) if framed else cells, origin)
+        return _decoded(read, cells if ids is None else _of_one_id(cells, ids, origin), origin)
 
     return CellSerde(name, kind.column, _of_present(decode))
 
@@ -64,23 +65,22 @@ def _of_present(decode: _Present) -> _Present:
     return decode_all
 
 
-def _unframed(cells: Cells, origin: Origin) -> Cells:
+def _of_one_id(cells: Cells, ids: IdForm, origin: Origin) -> Cells:
     """The values behind one schema id."""
-    _check(cells, origin)
-    ids = schema_ids(cells)
-    other = ids != ids[:1]
-    if other.any():
+    values = _values(cells, ids, origin)
+    found = sorted(by_id(cells, ids), key=lambda each: each.first)
+    if len(found) > 1:
         raise origin.error(
-            int(other.argmax()),
-            f"schema id {int(ids[other.argmax()])}",
-            f"schema id {int(ids[0])} as in the rows before, because one schema was given",
+            found[1].first,
+            f"schema id {ids.text_of(found[1].number)}",
+            f"schema id {ids.text_of(found[0].number)} as in the rows before, because one schema was given",
             "give a schema for each id (avro:5=a.avsc,6=b.avsc, a folder, or the URL of the registry)",
         )
-    return cells.cut(FRAME_BYTES)
+    return values
 
 
-def _check(cells: Cells, origin: Origin) -> None:
-    check_frames(cells, origin, "an Avro value", "name another serde, avro-plain:... for values without an id")
+def _values(cells: Cells, ids: IdForm, origin: Origin) -> Cells:
+    return unframed(cells, ids, origin, "an Avro value", "name another serde, avro-plain:... for values without an id")
 
 
 def _decoded(read: _Read, cells: Cells, origin: Origin) -> pa.Array:
@@ -112,64 +112,52 @@ def _fits(read: _Read, cell: Cells) -> bool:
 
 
 def _several(name: str, found: SchemaSet, text: str) -> CellSerde:
+    ids = id_form(name)
     if found.reader is None:
-        return CellSerde(name, pa.binary(), _of_present(functools.partial(_refuse_unread, found)))
-    readers = _readers(text)
+        refuse = functools.partial(refuse_unread, found=found, prefix=f"avro{ids.suffix}")
+        return CellSerde(name, pa.binary(), _of_present(refuse))
+    readers = _readers(text, ids)
 
     def decode(cells: Cells, origin: Origin) -> pa.Array:
-        _check(cells, origin)
-        ids = schema_ids(cells)
-        if len(ids) and (ids == ids[0]).all():
-            plan = readers.plan(int(ids[0]), 0, origin)
-            return _by_plan(plan, int(ids[0]), found, cells.cut(FRAME_BYTES), origin)
-        distinct, first, which = np.unique(ids, return_index=True, return_inverse=True)
-        order = np.argsort(which, kind="stable")
-        ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
-        values = cells.cut(FRAME_BYTES)
+        values = _values(cells, ids, origin)
+        lots = list(by_id(cells, ids))
+        if not lots:
+            return pa.array([], readers.column)
+        if len(lots) == 1:
+            return _by_plan(readers.plan(lots[0].number, 0, origin), lots[0].number, readers, values, origin)
         parts = []
-        for number, at, stop, count in zip(
-            distinct.tolist(), first.tolist(), ends.tolist(), np.diff(ends, prepend=0).tolist(), strict=True
-        ):
-            plan = readers.plan(number, at, origin)
-            rows = order[stop - count : stop]
-            parts.append(_by_plan(plan, number, found, values.select(rows), origin.select(rows)))
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return pa.concat_arrays(parts).take(pa.array(place)) if parts else pa.array([], readers.column)
+        place = np.empty(len(cells), np.int64)
+        before = 0
+        for lot in lots:
+            plan = readers.plan(lot.number, lot.first, origin)
+            parts.append(_by_plan(plan, lot.number, readers, values.select(lot.rows), origin.select(lot.rows)))
+            place[lot.rows] = before + np.arange(len(lot.rows))
+            before += len(lot.rows)
+        return pa.concat_arrays(parts).take(pa.array(place))
 
     return CellSerde(name, readers.column, _of_present(decode))
 
 
-def _by_plan(plan: Plan, number: int, found: SchemaSet, cells: Cells, origin: Origin) -> pa.Array:
+def _by_plan(plan: Plan, number: int, readers: _Readers, cells: Cells, origin: Origin) -> pa.Array:
     try:
         return _decoded(lambda cursor: resolved_values(cursor, plan), cells, origin)
     except InvalidInputError as error:
         if error.code != ErrorCode.WRONG_SCHEMA:
             raise
+        shown, reader = readers.ids.text_of(number), readers.found.shown_reader(readers.ids)
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA,
-            f"{origin.column}: a value of schema id {number} cannot be read by {found.shown_reader}: {error.message}; "
-            "name another reader (avro:reader=ID,... or reader=FILE), or read the values as bytes",
+            f"{origin.column}: a value of schema id {shown} cannot be read by {reader}: {error.message}; name another "
+            "reader (avro:reader=ID,... or reader=FILE), or read the values as bytes",
         ) from None
-
-
-def _refuse_unread(found: SchemaSet, cells: Cells, origin: Origin) -> pa.Array:
-    if len(cells):
-        place = public_url(found.registry or "")
-        raise InvalidInputError(
-            ErrorCode.WRONG_SCHEMA,
-            f"{origin.column}: no sampled row named a schema id of {place}, so no reader's schema is known; name it by "
-            f"its id, such as avro:reader=6,{place}",
-        )
-    return pa.array([], pa.binary())
 
 
 class _Readers:
     """Plans by schema id, which are made when an id first occurs."""
 
-    def __init__(self, found: SchemaSet) -> None:
+    def __init__(self, found: SchemaSet, ids: IdForm) -> None:
         assert found.reader is not None
-        self._found = found
+        self.found, self.ids = found, ids
         self._reader = parse_schema(found.reader[-1], found.reader[:-1])
         self._plans: dict[int, Plan] = {}
         self.column = self._reader.column
@@ -177,31 +165,13 @@ class _Readers:
     def plan(self, number: int, at: int, origin: Origin) -> Plan:
         """The plan of an id, which cell ``at`` has."""
         if number not in self._plans:
-            texts = self._texts(number, at, origin)
+            texts = schema_of(self.found, "AVRO", self.ids, number, at, origin, f"avro{self.ids.suffix}:{{}}".format)
             self._plans[number] = resolve(parse_schema(texts[-1], texts[:-1]), self._reader)
         return self._plans[number]
 
-    def _texts(self, number: int, at: int, origin: Origin) -> tuple[str, ...]:
-        found = self._found
-        if number in found.schemas:
-            return found.schemas[number]
-        if found.registry is None or number < 0:
-            known = ", ".join(map(str, sorted(found.schemas)[:20]))
-            raise origin.error(
-                at, f"schema id {number}", f"schema id {known or 'of a registry'}", "give the schema of this id, too"
-            )
-        if not found.named and found.reader_id is not None and number > found.reader_id:
-            raise origin.error(
-                at,
-                f"schema id {number}",
-                f"no id above {found.reader_id}, the highest one in a sample, whose schema is the reader's",
-                f"name the reader: avro:reader={number},{public_url(found.registry)}",
-            )
-        return fetch_schema(found.registry, number, "AVRO")
-
 
 @functools.lru_cache(maxsize=32)
-def _readers(text: str) -> _Readers:
+def _readers(text: str, ids: IdForm) -> _Readers:
     found = set_of_text(text)
     assert found is not None
-    return _Readers(found)
+    return _Readers(found, ids)

@@ -1,16 +1,20 @@
-"""Protobuf messages as columns of structs, decoded with one message of a descriptor set.
+"""Protobuf messages as columns of structs, decoded with one message of a descriptor set or of a registry.
 
     protobuf:FILE#package.Message         00 | schema id:int32 | indexes | message   as Confluent's serializers write it
     protobuf-plain:FILE#package.Message   message
 
 ``indexes`` say which message of its file a value is: a count and so many zig-zag varints, or a count of 0 for the first
 message. Values of several schemas may follow each other, because messages evolve: unknown fields are skipped, absent
-ones are null or have their default. As in Protobuf's own parsers the last value of a field counts, messages that occur
-repeatedly are merged, and the last member of a oneof clears the others.
+ones are null or have their default. Where the schemas of the ids are given (`schemas.given_schemas`), the index counts
+in the file of the value's own schema, and a schema whose values are no such messages of the reader's is refused.
+
+As in Protobuf's own parsers the last value of a field counts, messages that occur repeatedly are merged, and the last
+member of a oneof clears the others.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -21,8 +25,13 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.bytes.column_cursor import Cursor
 from statestore.formats.bytes.field_reader import varint_reader
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
-from statestore.formats.kafka.columns.serde_form import CellSerde
+from statestore.formats.kafka.columns.registry_frames import by_id, refuse_unread, schema_of, unframed
+from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
+from statestore.formats.kafka.schemas.given_schemas import SchemaSet, set_of_text
+from statestore.formats.kafka.schemas.protobuf_evolution import difference
 from statestore.formats.kafka.schemas.protobuf_schema import (
     BYTES,
     FIXED32,
@@ -32,11 +41,12 @@ from statestore.formats.kafka.schemas.protobuf_schema import (
     VARINT,
     ProtoField,
     ProtoMessage,
+    message_of,
     parse_message,
 )
+from statestore.formats.kafka.schemas.schema_ids import CONFLUENT
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
-_MAGIC_BYTES = 5  # 00 | schema id:int32
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
 _FIXED_FORMS = {
     "double": "<f8",
@@ -53,24 +63,80 @@ _DECIMAL_WORDS = 2
 def protobuf_serde(name: str) -> CellSerde:
     """The serde "protobuf:CONTENT#MESSAGE" or "protobuf-plain:...". Errors as `parse_message`."""
     prefix, text = name.split(":", 1)
+    found = set_of_text(text.rpartition("#")[0])
+    if found is not None:
+        return _several(name, found, text.rpartition("#")[2])
     message, framed = parse_message(text), f"{prefix}:" == PREFIX
 
     def decode(cells: Cells, origin: Origin) -> pa.Array:
+        return _decoded(message, _behind_index(message, _unframed(cells, origin), origin) if framed else cells, origin)
+
+    return CellSerde(name, message.column, _of_present(decode))
+
+
+def _of_present(decode: Decode) -> Decode:
+    """Decode the cells that are not null; the others stay null."""
+
+    def decode_all(cells: Cells, origin: Origin) -> pa.Array:
         missing = cells.missing
-        present = cells if missing is None else cells.select(~missing)
-        at = origin if missing is None else origin.select(~missing)
-        values = _decoded(message, _unframed(message, present, at) if framed else present, at)
-        return values if missing is None else values.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
+        if missing is None:
+            return decode(cells, origin)
+        values = decode(cells.select(~missing), origin.select(~missing))
+        return values.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
 
-    return CellSerde(name, message.column, decode)
+    return decode_all
 
 
-def _unframed(message: ProtoMessage, cells: Cells, origin: Origin) -> Cells:
-    """The messages behind schema ids and indexes."""
-    framed = (cells.size > _MAGIC_BYTES) & (cells.first_bytes() == 0)
-    expected = "a Protobuf message behind 00, the id of its schema and its index"
-    origin.refuse(cells, ~framed, expected, "name another serde, protobuf-plain:... for messages without an id")
-    whole = Cursor(cells.cut(_MAGIC_BYTES))
+def _several(name: str, found: SchemaSet, message: str) -> CellSerde:
+    if found.reader is None or not message:
+        refuse = functools.partial(refuse_unread, found=found, prefix="protobuf", message="#package.Message")
+        return CellSerde(name, pa.binary(), _of_present(refuse))
+    reader = message_of(found.reader, message)
+
+    def decode(cells: Cells, origin: Origin) -> pa.Array:
+        values = _unframed(cells, origin)
+        start, size = values.start.copy(), values.size.copy()
+        for lot in by_id(cells, CONFLUENT):
+            texts = schema_of(
+                found, "PROTOBUF", CONFLUENT, lot.number, lot.first, origin, lambda place: f"protobuf:{place}#{message}"
+            )
+            writer = _writer(texts, reader, lot.number, found, origin)
+            part = _behind_index(writer, values.select(lot.rows), origin.select(lot.rows))
+            start[lot.rows], size[lot.rows] = part.start, part.size
+        return _decoded(reader, Cells(values.data, start, size), origin)
+
+    return CellSerde(name, reader.column, _of_present(decode))
+
+
+def _writer(
+    texts: tuple[str, ...], reader: ProtoMessage, number: int, found: SchemaSet, origin: Origin
+) -> ProtoMessage:
+    """The reader's message in the schema of an id. Raises InvalidInputError WRONG_SCHEMA for one that differs."""
+    try:
+        writer = message_of(texts, reader.name)
+    except InvalidInputError as error:
+        why = error.message
+    else:
+        differs = difference(writer, reader)
+        if differs is None:
+            return writer
+        why = differs
+    raise InvalidInputError(
+        ErrorCode.WRONG_SCHEMA,
+        f"{origin.column}: a value of schema id {number} cannot be read by {found.shown_reader(CONFLUENT)}: {why}; "
+        f"name another reader (protobuf:reader=ID,...#{reader.name} or reader=FILE), or one descriptor set alone "
+        f"(protobuf:FILE#{reader.name}), by which values of all ids are read as Protobuf reads them",
+    )
+
+
+def _unframed(cells: Cells, origin: Origin) -> Cells:
+    remedy = "name another serde, protobuf-plain:... for messages without an id"
+    return unframed(cells, CONFLUENT, origin, "a Protobuf message", remedy)
+
+
+def _behind_index(message: ProtoMessage, cells: Cells, origin: Origin) -> Cells:
+    """The messages behind their indexes."""
+    whole = Cursor(cells)
     count = whole.varlong()
     fits = (count == 0) & ((0,) in message.paths)
     for path in message.paths:

@@ -4,6 +4,8 @@ A serde is named as Kafka's own, in any case; besides, these names:
 
     json                        text that must be valid JSON, kept as text
     json-schema                 such text behind the id of its schema, as Confluent's JSON Schema serializer writes it
+    json-glue, json-apicurio    the same with other forms of ids (`statestore.formats.kafka.schemas.schema_ids`)
+    json-schema:SCHEMAS         the same, where the ids are known
     List<inner>                 a list (KIP-466); inner is any name
     Time-Windowed<inner>        a key with its window, in the form of topics: key | start:int64
     Session-Windowed<inner>     a key with its session: key | end:int64 | start:int64
@@ -28,15 +30,17 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, ends_of
 from statestore.formats.bytes.column_cursor import Cursor, Entries, read_entries
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.columns.avro_columns import avro_serde
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
 from statestore.formats.kafka.columns.protobuf_columns import protobuf_serde
-from statestore.formats.kafka.columns.registry_frames import FRAME_BYTES, check_frames
+from statestore.formats.kafka.columns.registry_frames import by_id, schema_of, unframed
 from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
 from statestore.formats.kafka.columns.time_columns import TIME, times, window_ends
 from statestore.formats.kafka.schemas.avro_schema import is_avro
+from statestore.formats.kafka.schemas.given_schemas import set_of_text
 from statestore.formats.kafka.schemas.protobuf_schema import is_protobuf
+from statestore.formats.kafka.schemas.schema_ids import APICURIO, CONFLUENT, GLUE, IdForm, id_form
 from statestore.formats.kafka_rows.serdes import (
     FIXED,
     FIXED_SIZES,
@@ -63,6 +67,8 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
     if wrapped is not None:
         inner = cell_serde(wrapped[2], window_size)
         return _WRAPPERS[wrapped[1].lower()](inner, window_size)
+    if name.strip().startswith(_JSON_BY_IDS):
+        return _json_by_ids(name)
     if name.strip().lower() in _JSON_SERDES:
         return CellSerde(name.strip().lower(), pa.string(), _JSON_SERDES[name.strip().lower()])
     try:
@@ -71,7 +77,7 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SERDE,
             f"serde {name!r}; expected {', '.join(NAMES)}, json, json-schema, avro:FILE, avro-plain:FILE, "
-            "protobuf:FILE#MESSAGE, protobuf-plain:FILE#MESSAGE, or List<...>, "
+            "avro-glue:FILES, avro-apicurio:FILES, protobuf:FILE#MESSAGE, protobuf-plain:FILE#MESSAGE, or List<...>, "
             "Time-Windowed<...> or Session-Windowed<...> of one of them",
         ) from None
     if found in FORMS:
@@ -159,12 +165,37 @@ def _json(cells: Cells, origin: Origin, whole: Cells | None = None) -> pa.String
     return found
 
 
-def _json_schema(cells: Cells, origin: Origin) -> pa.StringArray:
-    missing = cells.missing
-    present = cells if missing is None else cells.select(~missing)
-    at = origin if missing is None else origin.select(~missing)
-    check_frames(present, at, "JSON", "name another serde, json for JSON without an id")
-    return _with_nulls(_json(present.cut(FRAME_BYTES), at, present), missing)
+def _json_behind(ids: IdForm) -> Decode:
+    """A decoder of JSON behind ids."""
+
+    def decode(cells: Cells, origin: Origin) -> pa.Array:
+        missing = cells.missing
+        present = cells if missing is None else cells.select(~missing)
+        at = origin if missing is None else origin.select(~missing)
+        values = unframed(present, ids, at, "JSON", "name another serde, json for JSON without an id")
+        return _with_nulls(_json(values, at, present), missing)
+
+    return decode
+
+
+def _json_by_ids(name: str) -> CellSerde:
+    """JSON behind ids that are given, or that a registry has."""
+    prefix, text = name.strip().split(":", 1)
+    ids, found, decode = id_form(name), set_of_text(text), _json_behind(id_form(name))
+    if found is None:
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"serde {shown(name, 80)}: expected {prefix}, or {prefix}:ID=FILE,..., a folder or the URL of a registry",
+        )
+
+    def decode_known(cells: Cells, origin: Origin) -> pa.Array:
+        values = decode(cells, origin)
+        present = np.flatnonzero(~cells.nulls)
+        for lot in by_id(cells.select(present), ids):
+            schema_of(found, "JSON", ids, lot.number, int(present[lot.first]), origin, str)
+        return values
+
+    return CellSerde(name, pa.string(), decode_known)
 
 
 def _is_json(text: str) -> bool:
@@ -297,5 +328,11 @@ _NUMPY = {
 }
 _WRAPPED = re.compile(r"(list|time-windowed|session-windowed)<(.*)>", re.IGNORECASE)
 _WRAPPERS = {"list": _list_of, "time-windowed": _time_windowed, "session-windowed": _session_windowed}
-_JSON_SERDES: dict[str, Decode] = {"json": _json, "json-schema": _json_schema}
+_JSON_SERDES: dict[str, Decode] = {
+    "json": _json,
+    "json-schema": _json_behind(CONFLUENT),
+    "json-apicurio": _json_behind(APICURIO),
+    "json-glue": _json_behind(GLUE),
+}
+_JSON_BY_IDS = tuple(f"{name}:" for name in _JSON_SERDES if name != "json")
 _scan_json = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode

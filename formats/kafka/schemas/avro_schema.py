@@ -20,8 +20,8 @@ from statestore.formats.values.avro_names import candidates, full_name
 from statestore.formats.values.expansion import Expansion, parse_json
 from statestore.formats.values.unique_names import unique_names
 
-PREFIX = "avro:"
 PLAIN_PREFIX = "avro-plain:"
+_PREFIXES = ("avro:", PLAIN_PREFIX, "avro-apicurio:", "avro-glue:")
 
 _MOST_DIGITS = 38
 _MOST_DEPTH = 50
@@ -88,7 +88,7 @@ class AvroType:
 
 def is_avro(serde: str) -> bool:
     """Return whether a serde of this name is one of Avro."""
-    return serde.startswith((PREFIX, PLAIN_PREFIX))
+    return serde.startswith(_PREFIXES)
 
 
 def parse_schema(text: str, references: Sequence[str] = ()) -> AvroType:

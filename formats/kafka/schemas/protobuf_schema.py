@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -25,6 +26,8 @@ import pyarrow as pa
 from statestore.formats.bytes.field_reader import varint_reader
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.kafka.schemas.proto_text import file_descriptor, varint
+from statestore.formats.kafka.schemas.well_known_protos import WELL_KNOWN
 from statestore.formats.values.expansion import Expansion
 
 PREFIX = "protobuf:"
@@ -57,6 +60,8 @@ _TYPES: dict[int, tuple[str, int, pa.DataType]] = {
     18: ("sint64", VARINT, pa.int64()),
 }
 _REPEATED = 3
+_MESSAGE, _ENUM = 11, 14
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 Shape = Literal["one", "list", "map"]
 
@@ -121,6 +126,9 @@ class _Fields:
             raise _wrong(f"bytes as field {number}", "a number")
         return found
 
+    def texts(self, number: int) -> list[str]:
+        return [_Fields({number: [part]}).text(number) for part in self.of.get(number, [])]
+
     def parts(self, number: int) -> list[_Fields]:
         return [_parsed(part) for part in self.of.get(number, []) if isinstance(part, bytes)]
 
@@ -152,14 +160,54 @@ def parse_message(text: str) -> ProtoMessage:
     content, mark, name = text.rpartition("#")
     if not mark or not name or not content.startswith(CONTENT):
         raise _wrong(shown(text[:80]), "FILE#package.Message, a descriptor set and the name of a message in it")
+    found = _Definitions(_files((content,)))
+    if name not in found.messages:
+        raise _wrong(f"no message {name!r}", f"one of {', '.join(sorted(found.messages)[:20]) or 'its messages'}")
+    return _Types(found).message(name, ())
+
+
+@functools.lru_cache(maxsize=256)
+def message_of(texts: tuple[str, ...], name: str) -> ProtoMessage:
+    """The message of a schema of a registry: of the last file of its texts, because indexes count within a file.
+
+    A text is a ``.proto`` file, or in base64 a descriptor, or "base64,SET". Raises as `parse_message`.
+    """
+    found = _Definitions(_files(texts))
+    if name not in found.own:
+        others = ", ".join(sorted(each for each in found.own if not found.messages[each].is_map_entry)[:20]) or "none"
+        raise _wrong(f"no message {name!r} in the file of the schema", f"one of its own messages, {others}")
+    return _Types(found).message(name, ())
+
+
+@functools.lru_cache(maxsize=256)
+def messages_at(texts: tuple[str, ...]) -> Mapping[tuple[int, ...], tuple[str, ...]]:
+    """The names of the messages of a schema's own file by their index: two where counted entries of maps matter."""
+    found = _Definitions(_files(texts))
+    by_path: dict[tuple[int, ...], tuple[str, ...]] = {}
+    for name in found.own:
+        if not found.messages[name].is_map_entry:
+            for path in found.messages[name].paths:
+                by_path[path] = (*by_path.get(path, ()), name)
+    return by_path
+
+
+def message_index(data: bytes) -> tuple[int, ...] | None:
+    """The index in front of a message, as Confluent's serializers write it; None where there is none."""
     try:
-        data = base64.b64decode(content.removeprefix(CONTENT), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise _wrong(str(error), "base64") from None
-    messages, enums = _definitions(data)
-    if name not in messages:
-        raise _wrong(f"no message {name!r}", f"one of {', '.join(sorted(messages)[:20]) or 'its messages'}")
-    return _Types(messages, enums).message(name, ())
+        count, at = _varint(data, 0, len(data))
+        index = [0] if count == 0 else []
+        for _ in range(min(count >> 1, _MOST_DEPTH + 1)):
+            number, at = _varint(data, at, len(data))
+            index.append(number >> 1)
+    except InvalidInputError:
+        return None
+    return tuple(index)
+
+
+def set_of(text: str) -> bytes:
+    """The descriptor set of a file as text. Raises as `file_descriptor`."""
+    file = file_descriptor(text)
+    return bytes([0x0A]) + varint(len(file)) + file
 
 
 def _wrong(found: str, expected: str) -> InvalidInputError:
@@ -205,33 +253,90 @@ def _walk(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
-def _definitions(data: bytes) -> tuple[dict[str, _Definition], dict[str, _Definition]]:
-    """Messages and enums by full name."""
-    messages: dict[str, _Definition] = {}
-    enums: dict[str, _Definition] = {}
-    files = _parsed(data).parts(1)
-    if not files:
+def _files(texts: tuple[str, ...]) -> list[_Fields]:
+    """The files of a schema, its own one at last, behind those that it imports and that everybody has."""
+    found: list[_Fields] = []
+    for text in texts:
+        if text.startswith(CONTENT):
+            found += _parsed(_bytes_of(text.removeprefix(CONTENT))).parts(1)
+        elif _BASE64.fullmatch(text.strip()):
+            found.append(_parsed(_bytes_of(text.strip())))
+        else:
+            found.append(_parsed(file_descriptor(text)))
+    if not found:
         raise _wrong("no file in it", "a descriptor set")
-    for file in files:
+    there = {file.text(1) for file in found}
+    wanted = [path for file in found for path in file.texts(3)]
+    for path in wanted:
+        if path in WELL_KNOWN and path not in there:
+            there.add(path)
+            found.insert(0, _parsed(file_descriptor(WELL_KNOWN[path], path)))
+    return found
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _wrong(str(error), "base64") from None
+
+
+class _Definitions:
+    """The messages and enums of files by full name; ``own`` are names of messages of the last file.
+
+    The first definition of a message that stands in several files counts, but those of the last file before all.
+    """
+
+    def __init__(self, files: list[_Fields]) -> None:
+        self.messages: dict[str, _Definition] = {}
+        self.enums: dict[str, _Definition] = {}
+        self.packages: set[str] = set()
+        for file in files:
+            self.own = self._add(file)
+
+    def _add(self, file: _Fields) -> set[str]:
+        messages, own = self.messages, set()
         syntax, space = file.text(12), file.text(2)
         if syntax not in ("", "proto2", "proto3"):
             raise _unsupported(f"syntax {shown(syntax)}")
         proto3 = syntax == "proto3"
+        parts = space.split(".")
+        self.packages |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
         nothing: tuple[int, ...] = ()
         waiting = [(file, 4, 5, space, nothing, nothing)]
         while waiting:
             parent, of_messages, of_enums, prefix, path, short = waiting.pop()
             for enum in parent.parts(of_enums):
-                enums[_joined(prefix, enum.text(1))] = _Definition(enum, proto3)
+                self.enums[_joined(prefix, enum.text(1))] = _Definition(enum, proto3)
             entries = 0
             for place, message in enumerate(parent.parts(of_messages)):
-                name, own, without_entries = _joined(prefix, message.text(1)), (*path, place), (*short, place - entries)
-                if len(own) > _MOST_DEPTH:
+                name, own_path, without_entries = (
+                    _joined(prefix, message.text(1)),
+                    (*path, place),
+                    (*short, place - entries),
+                )
+                if len(own_path) > _MOST_DEPTH:
                     raise _unsupported(f"messages nested deeper than {_MOST_DEPTH}")
-                messages[name] = _Definition(message, proto3, tuple(dict.fromkeys((own, without_entries))))
+                messages[name] = _Definition(message, proto3, tuple(dict.fromkeys((own_path, without_entries))))
+                own.add(name)
                 entries += messages[name].is_map_entry
-                waiting.append((message, 3, 4, name, own, without_entries))
-    return messages, enums
+                waiting.append((message, 3, 4, name, own_path, without_entries))
+        return own
+
+    def resolved(self, name: str, scope: str) -> str:
+        """The full name of a type that a field of message ``scope`` names, by the rules of Protobuf.
+
+        The innermost scope that has the first part of a name has the rest of it, too, or nobody has.
+        """
+        if name.startswith("."):
+            return name[1:]
+        first, dot, _ = name.partition(".")
+        while True:
+            place = _joined(scope, first)
+            is_type = place in self.messages or place in self.enums
+            if is_type or (dot and place in self.packages) or not scope:
+                return _joined(scope, name)
+            scope = scope.rpartition(".")[0]
 
 
 def _joined(space: str, name: str) -> str:
@@ -241,8 +346,8 @@ def _joined(space: str, name: str) -> str:
 class _Types:
     """Types of messages, with a limit on how many fields they have together."""
 
-    def __init__(self, messages: Mapping[str, _Definition], enums: Mapping[str, _Definition]) -> None:
-        self.messages, self.enums = messages, enums
+    def __init__(self, found: _Definitions) -> None:
+        self.messages, self.enums, self.resolved = found.messages, found.enums, found.resolved
         self.expansion = Expansion(_unsupported)
 
     def message(self, name: str, outer: tuple[str, ...]) -> ProtoMessage:
@@ -260,16 +365,17 @@ class _Types:
     def _field(self, content: _Fields, owner: _Definition, outer: tuple[str, ...]) -> ProtoField:
         self.expansion.add()
         name, number = content.text(1), content.number(3)
-        if content.number(5) not in _TYPES:
+        type_name = self.resolved(content.text(6), outer[-1]) if 6 in content.of else ""
+        kind = content.number(5) or (_ENUM if type_name in self.enums else _MESSAGE if type_name else 0)
+        if kind not in _TYPES:
             raise _unsupported(f"field {name!r}, a group or of an unknown type")
         if not name or not 0 < number <= MOST_NUMBER:
             raise _wrong(f"field {shown(name)} with number {number}", "a name, and a number from 1 to 536870911")
-        form, wire, column = _TYPES[content.number(5)]
+        form, wire, column = _TYPES[kind]
         repeated, in_entry = content.number(4) == _REPEATED, owner.is_map_entry
         oneof = content.number(9) if 9 in content.of else None
         presence = not in_entry and (not owner.proto3 or oneof is not None or form == "message")
         found = ProtoField(name, number, form, wire, column, "one", presence and not repeated, oneof)
-        type_name = content.text(6).removeprefix(".")
         if form == "enum":
             return _repeated(self._enum(found, type_name), repeated)
         if form != "message":

@@ -3,8 +3,13 @@
     GET /schemas/ids/{id}                         {"schema": TEXT, "schemaType": TYPE, "references": [...]}
     GET /subjects/{subject}/versions/{version}    the same, for each reference {"name", "subject", "version"}
 
+Global ids of Apicurio's registry are those of its own interface, which answers with the schema alone:
+
+    GET /ids/globalIds/{id}
+
 An id never gets another schema, so what was fetched is kept. User and password stand in the registry's URL, or in the
-environment variable STATESTORE_SCHEMA_REGISTRY_AUTH as ``user:password``; no message has them. Certificates are checked
+environment variable STATESTORE_SCHEMA_REGISTRY_AUTH as ``user:password`` or ``Bearer TOKEN``; no message has them. A
+context of Confluent's registry is part of the URL: ``http://HOST/contexts/.NAME``. Certificates are checked
 against those of the system, or of the file that SSL_CERT_FILE names.
 """
 
@@ -24,6 +29,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Re
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StorageError, shown
+from statestore.formats.kafka.schemas.schema_ids import APICURIO, CONFLUENT, IdForm
 from statestore.formats.values.expansion import parse_json
 
 AUTH_VARIABLE = "STATESTORE_SCHEMA_REGISTRY_AUTH"
@@ -35,8 +41,8 @@ _MOST_KEPT = 1000
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _REMEDY = "give the schemas as files (avro:5=a.avsc,6=b.avsc, or a folder) if it cannot be reached"
 
-_kept: dict[tuple[str, int], tuple[str, tuple[str, ...]]] = {}
-"""(type, schema) by URL and id."""
+_kept: dict[tuple[str, str, int], tuple[str, tuple[str, ...]]] = {}
+"""(type, schema) by URL, form of ids, and id."""
 
 
 def is_registry(place: str) -> bool:
@@ -54,15 +60,19 @@ def public_url(url: str) -> str:
     return place.rstrip("/")
 
 
-def fetch_schema(url: str, number: int, kind: str) -> tuple[str, ...]:
+def fetch_schema(url: str, number: int, kind: str, ids: IdForm = CONFLUENT) -> tuple[str, ...]:
     """The schema with an id: first those that it refers to, at last its own. ``kind`` is the type that it must have.
 
     Raises InvalidInputError WRONG_SCHEMA for an unknown id or another type, StorageError REGISTRY_FAILED.
     """
-    key = url, number
+    key = url, ids.suffix, number
     if key not in _kept:
-        registry = _registry(url)
-        found = _entry(registry, f"/schemas/ids/{number}", f"schema id {number}")
+        registry, what = _registry(url), f"schema id {number}"
+        if ids is APICURIO:
+            answer = _answer(registry, f"/ids/globalIds/{number}", what)
+            found = {"schema": _text(registry, answer, what), "schemaType": kind}
+        else:
+            found = _entry(registry, f"/schemas/ids/{number}", what)
         references: dict[tuple[str, int], str] = {}
         _collect(registry, found, references, 0)
         if len(_kept) >= _MOST_KEPT:
@@ -109,7 +119,8 @@ def _registry(url: str) -> _Registry:
         auth = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
     if auth:
-        headers["Authorization"] = f"Basic {base64.b64encode(auth.encode()).decode()}"
+        basic = f"Basic {base64.b64encode(auth.encode()).decode()}"
+        headers["Authorization"] = auth if auth.startswith("Bearer ") else basic
     own = host == "localhost" or host == "::1" or host.startswith("127.")
     handlers = [_NoRedirect(), *([ProxyHandler({})] if own else [])]
     return _Registry(base, headers, build_opener(*handlers))
@@ -130,6 +141,25 @@ def _collect(registry: _Registry, entry: Mapping[str, Any], into: dict[tuple[str
 
 
 def _entry(registry: _Registry, path: str, what: str) -> dict[str, Any]:
+    data = _answer(registry, path, what)
+    try:
+        found = parse_json(data)
+    except ValueError:
+        found = None
+    if not _is_entry(found):
+        _fail(registry, f"answers for {what} with {shown(data[:80])}, expected JSON with a schema as text")
+    entry: dict[str, Any] = found
+    return entry
+
+
+def _text(registry: _Registry, data: bytes, what: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        _fail(registry, f"answers for {what} with {shown(data[:80])}, expected the text of a schema")
+
+
+def _answer(registry: _Registry, path: str, what: str) -> bytes:
     try:
         request = Request(registry.base + path, headers=dict(registry.headers))
         with registry.opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
@@ -149,14 +179,7 @@ def _entry(registry: _Registry, path: str, what: str) -> dict[str, Any]:
         _fail(registry, f"does not answer for {what} within {TIMEOUT_SECONDS:g} seconds ({cause})")
     if len(data) > _MOST_BYTES:
         _fail(registry, f"answers for {what} with more than {_MOST_BYTES} bytes")
-    try:
-        found = parse_json(data)
-    except ValueError:
-        found = None
-    if not _is_entry(found):
-        _fail(registry, f"answers for {what} with {shown(data[:80])}, expected JSON with a schema as text")
-    entry: dict[str, Any] = found
-    return entry
+    return data
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.columns.store_kinds import StoreForm, stored_rows
-from statestore.formats.kafka.schemas.schema_sets import SchemaSet, set_as_text
+from statestore.formats.kafka.schemas.given_schemas import SchemaSet, set_as_text
 from support.paths import TESTS
 
 WRITER, READER = 5, 6

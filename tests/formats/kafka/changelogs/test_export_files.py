@@ -215,7 +215,6 @@ REFUSED: list[Any] = [
     (".txt", b"CreateTime:1\tk\tv\nCreateTime:2\tk\tv\nw\n", "KAFKA_RECORDS", "line 3: found 1 fields"),
     (".txt", b"CreateTime:1\tk\tv\nCreate:2\tk\tv\n", "KAFKA_RECORDS", "line 2: found 'Create:2' as timestamp"),
     (".txt", b"CreateTime:1\tk\tv\nCreateTime:2\tk\tv", "FILE_DAMAGED", "ends within line 2"),
-    (".jsonl", b'[{"key":"61"}]', "KAFKA_RECORDS", "jq -c"),
     (".jsonl", b'{"topic":"t","partition":0,"offset":0,"ts":1,"key":7,"payload":"v"}\n', "KAFKA_RECORDS", "without -s"),
     (
         ".jsonl.gz",

@@ -141,6 +141,19 @@ def test_a_password_is_sent_and_never_shown(
     assert "/elsewhere" not in server.asked
 
 
+def test_a_token_is_sent_and_a_context_is_part_of_the_url(
+    server: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(AUTH_VARIABLE, "Bearer cret.token")
+    server.answers |= {f"/contexts/.eu{path}": found for path, found in server.answers.items()}
+    assert rows(changelog(tmp_path, VALUES), f"avro:{server.url}/contexts/.eu") == ROWS
+    assert set(server.auths) == {"Bearer cret.token"}
+    server.answers["/contexts/.eu/schemas/ids/8"] = 401
+    with pytest.raises(StorageError) as error:
+        rows(tmp_path, f"avro:reader=8,{server.url}/contexts/.eu")
+    assert "cret" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "found"),
     [
