@@ -35,7 +35,7 @@ def shown(form: ConnectorForm, element: bytes) -> list[dict[str, object]]:
 
 
 def test_the_recorded_elements_are_of_many_forms() -> None:
-    assert len(recorded()) > 200 and len(WRITTEN) == 12
+    assert len(recorded()) > 200 and len(WRITTEN) == 23
 
 
 @pytest.mark.parametrize("name", WRITTEN)
