@@ -23,7 +23,7 @@ from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.kryo_sample import kryo_parts, sampled_elements, sampled_form
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType, PythonBytes
-from statestore.formats.flink.serializers.python_types import PREFIX
+from statestore.formats.flink.serializers.python_types import OWN_STATES, PREFIX
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import FIRST_OF_FLINK_2, OperatorSnapshot, SnapshotMetadata
@@ -305,6 +305,8 @@ def _uniquely_named(states: list[ShownState]) -> list[ShownState]:
 def _python_type_needed(state: str, *, is_map: bool) -> str:
     """Say which option gives the type of a state of PyFlink."""
     _, _, name = state.partition(PREFIX)
+    if name in OWN_STATES:
+        return f"no file says it: --type '{state}={OWN_STATES[name]}', unless the job has a state {name!r} of its own"
     example = "map<string, bigint>" if is_map else "bigint"
     return (
         f"no file says it: give the type of the descriptor of {name!r} in the job, such as "

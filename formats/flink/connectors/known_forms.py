@@ -17,7 +17,13 @@ from statestore.formats.flink.connectors.committable_forms import (
 from statestore.formats.flink.connectors.connector_form import ConnectorForm
 from statestore.formats.flink.connectors.database_forms import CDC_SPLIT, JDBC_SPLIT, MONGO_ENUMERATOR, MONGO_SPLIT
 from statestore.formats.flink.connectors.file_forms import FILE_ENUMERATOR, FILE_SPLIT, FILE_WRITER
-from statestore.formats.flink.connectors.kafka_forms import KAFKA_ENUMERATOR, KAFKA_LEGACY, KAFKA_SPLIT, KAFKA_WRITER
+from statestore.formats.flink.connectors.kafka_forms import (
+    DYNAMIC_KAFKA_SPLIT,
+    KAFKA_ENUMERATOR,
+    KAFKA_LEGACY,
+    KAFKA_SPLIT,
+    KAFKA_WRITER,
+)
 from statestore.formats.flink.connectors.lake_forms import ICEBERG_ENUMERATOR, ICEBERG_SPLIT, PAIMON_SPLIT
 from statestore.formats.flink.connectors.shard_forms import (
     DYNAMODB_ENUMERATOR,
@@ -37,6 +43,7 @@ from statestore.formats.flink.connectors.source_forms import (
 
 STATE_FORMS = (
     KAFKA_SPLIT,
+    DYNAMIC_KAFKA_SPLIT,
     FILE_SPLIT,
     SEQUENCE_SPLIT,
     HYBRID_KAFKA,

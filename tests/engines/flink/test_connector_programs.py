@@ -67,6 +67,13 @@ def test_values_of_lakes_and_of_change_data_capture_have_the_rows_that_were_mean
     check_elements(source_programs, "SourceBytes", tmp_path, 5)
 
 
+def test_enumerators_of_kafka_with_splits_have_the_rows_that_were_meant(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    newer = class_path("kafka-5", tmp_path_factory.mktemp("kafka"), "2.2.0", beside="lines")
+    check_elements(newer, "KafkaFiveBytes", tmp_path, 2)
+
+
 def test_a_job_of_files_leaves_what_it_has_read(programs: str, tmp_path: Path) -> None:
     run(programs, "FilesJob", str(tmp_path))
     source = source_at(tmp_path / "savepoint", {"uids": "files,slowly,sink,numbers,each,rolled"})
