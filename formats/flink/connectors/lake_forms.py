@@ -46,7 +46,7 @@ def _file_cells(source: ElementInput, text: str, start: int) -> Cells:
         return (None,) * 5
     deletes = task.get("delete-files", [])
     cells = (data.get("file-path"), task.get("start"), task.get("length"), data.get("record-count"))
-    numbers = all(isinstance(each, int) and 0 <= each < 1 << 63 for each in cells[1:])
+    numbers = all(type(each) is int and 0 <= each < 1 << 63 for each in cells[1:])  # a boolean is none
     if not isinstance(cells[0], str) or not numbers or not isinstance(deletes, list):
         raise source.error("found a task without its file's path, start, length or number of records", start)
     return *cells, len(deletes)

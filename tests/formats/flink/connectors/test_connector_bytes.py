@@ -107,6 +107,13 @@ def test_a_split_that_a_dynamic_source_keeps_for_a_while_says_until_when() -> No
     assert (row["cluster"], str(row["retained_until"]), row["offset"]) == ("c", "2026-01-01 00:00:00+00:00", 7)
 
 
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 50_000, b'{"a": "\\ud83d"}', b"1" * 5000, b'{"a": 1}'])
+def test_a_position_that_is_no_document_of_texts_is_refused(text: bytes) -> None:
+    content = (2).to_bytes(4) + b"\0\1s" + bytes(2) + b"\1" + len(text).to_bytes(4) + text + bytes(14)
+    with pytest.raises(CorruptError, match="found a position"):
+        FORMS["cdc_split"].rows((4).to_bytes(4) + len(content).to_bytes(4) + content, "state")
+
+
 @pytest.mark.parametrize(
     ("partition", "start", "stop"), [(-1, 0, -3), (0, -4, -3), (0, 0, -2), (0, 0, -4), (0, -(1 << 63), 0)]
 )
