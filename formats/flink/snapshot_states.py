@@ -22,7 +22,8 @@ from statestore.formats.flink.element_forms import coordinator_form, operator_fo
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.kryo_sample import kryo_parts, sampled_elements, sampled_form
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.flink_types import FlinkType, PythonBytes
+from statestore.formats.flink.serializers.python_types import OWN_STATES, PREFIX
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import FIRST_OF_FLINK_2, OperatorSnapshot, SnapshotMetadata
@@ -301,6 +302,18 @@ def _uniquely_named(states: list[ShownState]) -> list[ShownState]:
     return [replace(each, name=names[each.identity]) for each in states]
 
 
+def _python_type_needed(state: str, *, is_map: bool) -> str:
+    """Say which option gives the type of a state of PyFlink."""
+    _, _, name = state.partition(PREFIX)
+    if name in OWN_STATES:
+        return f"no file says it: --type '{state}={OWN_STATES[name]}', unless the job has a state {name!r} of its own"
+    example = "map<string, bigint>" if is_map else "bigint"
+    return (
+        f"no file says it: give the type of the descriptor of {name!r} in the job, such as "
+        f"--type '{state}={example}', or pickle where the job gave none"
+    )
+
+
 # Facts of a state for users: its kind, columns, keys and types, and the operator that has it
 
 
@@ -325,6 +338,8 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
         if form.connector is not None:
             facts["written_by"] = form.connector.about
             facts["form"] = form.connector.name
+        elif isinstance(form.value, PythonBytes):
+            facts["type_needed"] = _python_type_needed(state, is_map=True)
         placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
         columns, rows = form.schema, form.row_key
         return StateInfo(state, kind, columns, rows, rows, placement=placement, facts=facts, operator=words)
@@ -335,6 +350,8 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
         facts["map_key_type"] = shown(form.map_key)
     if form.kind != "timers":
         facts["value_type"] = " or ".join(dict.fromkeys(shown(each.element) for each in (form, *found.other_forms)))
+    if isinstance(form.element, PythonBytes) or isinstance(form.map_key, PythonBytes):
+        facts["type_needed"] = _python_type_needed(state, is_map=form.map_key is not None)
     if LAST_ACCESS in found.schema.names:
         facts["time_to_live"] = "rows that have expired are included"
     key = ("key", "namespace") if form.has_namespace else ("key",)

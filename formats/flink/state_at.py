@@ -66,25 +66,13 @@ UNREADABLE = pa.schema([pa.field("key", pa.binary())])
 
 
 @dataclass(frozen=True)
-class KeyedAt(StateAt):
-    """A keyed state. ``stored`` are the subtasks that may have rows of it, each with the form in which it wrote them;
-    ``columns`` hold the values of all, and ``form`` is that of the first. ``groups`` is the max parallelism.
-
-    ``key`` is the type of keys as stored, ``label`` names the state in errors, ``others`` are the forms of the
-    operator's states by stored name.
-    """
+class OperatorAt(StateAt):
+    """State of an operator in one snapshot. ``number`` is the version of the snapshot, ``files_of`` has its files."""
 
     origin: Origin = field(repr=False, compare=False)
     number: int
     files_of: SnapshotFiles
     operator: OperatorSnapshot
-    form: KeyedForm
-    columns: pa.Schema
-    key: FlinkType | None
-    groups: int
-    stored: tuple[tuple[StoredKeyed | StoredTimers, KeyedForm], ...]
-    label: str
-    others: Mapping[str, KeyedForm]
 
     def __reduce__(self) -> tuple[object, ...]:
         return Origin.again, (self.origin, self.number)
@@ -92,6 +80,33 @@ class KeyedAt(StateAt):
     @property
     def version(self) -> int:
         return self.number
+
+    def files(self) -> Iterator[StateFile]:
+        return needed_files(self.files_of, self.operator)
+
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        return self.origin.explain_loss(error, versions)
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return naming_metadata(error, self.files_of.path)
+
+
+@dataclass(frozen=True)
+class KeyedAt(OperatorAt):
+    """A keyed state. ``stored`` are the subtasks that may have rows of it, each with the form in which it wrote them;
+    ``columns`` hold the values of all, and ``form`` is that of the first. ``groups`` is the max parallelism.
+
+    ``key`` is the type of keys as stored, ``label`` names the state in errors, ``others`` are the forms of the
+    operator's states by stored name.
+    """
+
+    form: KeyedForm
+    columns: pa.Schema
+    key: FlinkType | None
+    groups: int
+    stored: tuple[tuple[StoredKeyed | StoredTimers, KeyedForm], ...]
+    label: str
+    others: Mapping[str, KeyedForm]
 
     @property
     def schema(self) -> pa.Schema:
@@ -132,15 +147,6 @@ class KeyedAt(StateAt):
         else:
             yield from read_savepoint(reading, stored, stored.handle)
 
-    def files(self) -> Iterator[StateFile]:
-        return needed_files(self.files_of, self.operator)
-
-    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        return self.origin.explain_loss(error, versions)
-
-    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
-        return naming_metadata(error, self.files_of.path)
-
 
 def _has_avro(kind: FlinkType) -> bool:
     return isinstance(kind, AvroOf) or any(map(_has_avro, children(kind)))
@@ -159,23 +165,12 @@ def _in_columns(batch: pa.RecordBatch, schema: pa.Schema, wanted: Collection[str
 
 
 @dataclass(frozen=True)
-class ElementsAt(StateAt):
+class ElementsAt(OperatorAt):
     """A list or broadcast state of an operator."""
 
-    origin: Origin = field(repr=False, compare=False)
-    number: int
-    files_of: SnapshotFiles
-    operator: OperatorSnapshot
     form: OperatorForm
     stored: tuple[StoredElements, ...]
     label: str
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Origin.again, (self.origin, self.number)
-
-    @property
-    def version(self) -> int:
-        return self.number
 
     @property
     def schema(self) -> pa.Schema:
@@ -191,34 +186,14 @@ class ElementsAt(StateAt):
                 except CorruptError as error:
                     raise naming_files(error, [each.handle.stream]) from error
 
-    def files(self) -> Iterator[StateFile]:
-        return needed_files(self.files_of, self.operator)
-
-    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        return self.origin.explain_loss(error, versions)
-
-    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
-        return naming_metadata(error, self.files_of.path)
-
 
 @dataclass(frozen=True)
-class CoordinatorAt(StateAt):
+class CoordinatorAt(OperatorAt):
     """The state of an operator's coordinator, which is in ``_metadata``; ``content`` is None where it has none."""
 
-    origin: Origin = field(repr=False, compare=False)
-    number: int
-    files_of: SnapshotFiles
-    operator: OperatorSnapshot
     form: OperatorForm
     content: bytes | None = field(repr=False)
     label: str
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Origin.again, (self.origin, self.number)
-
-    @property
-    def version(self) -> int:
-        return self.number
 
     @property
     def schema(self) -> pa.Schema:
@@ -227,12 +202,6 @@ class CoordinatorAt(StateAt):
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         if self.content is not None:
             yield coordinator_rows(self.form, self.content, self.label)
-
-    def files(self) -> Iterator[StateFile]:
-        return needed_files(self.files_of, self.operator)
-
-    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        return self.origin.explain_loss(error, versions)
 
 
 @dataclass(frozen=True)

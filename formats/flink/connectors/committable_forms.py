@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from statestore.formats.flink.connectors import file_forms, kafka_forms
+from statestore.formats.flink.connectors import file_forms, kafka_forms, lake_forms
 from statestore.formats.flink.connectors.connector_form import Cells, ConnectorForm
 from statestore.formats.flink.connectors.element_input import ElementInput
 
@@ -102,6 +102,13 @@ FILE_COMMITTABLES = _form(
     file_forms.COMMITTABLE_COLUMNS,
     file_forms.file_committable,
     range(2, 3),
+)
+ICEBERG_COMMITTABLES = _form(
+    "iceberg_committables",
+    "committables of the Iceberg sink",
+    lake_forms.ICEBERG_COMMITTABLE_COLUMNS,
+    lake_forms.iceberg_committable,
+    range(1, 2),
 )
 COMMITTABLES = _form(
     "committables",

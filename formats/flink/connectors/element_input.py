@@ -5,11 +5,17 @@ Source: ``org.apache.flink.core.io.SimpleVersionedSerialization``, ``org.apache.
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.snapshot.data_input import DataInput
 
 _MOST_LENGTH_BYTES = 5
+_MOST_MILLISECONDS = 253_402_300_800_000
+"""The year 10000: no connector writes such times, and dates of Python end there."""
+_JAVA_OBJECT = b"\xac\xed\x00\x05"
 
 
 class ElementInput(DataInput):
@@ -52,6 +58,32 @@ class ElementInput(DataInput):
         if number < least:
             raise self.error(f"found {number} for {what}, expected {least} or more")
         return number
+
+    def epoch_millis(self, what: str) -> int:
+        """A time in epoch milliseconds, as microseconds."""
+        found = self.i64(what)
+        if not 0 <= found < _MOST_MILLISECONDS:
+            raise self.error(f"found {found} for {what}, expected milliseconds from 1970 to 9999", self.at - 8)
+        return found * 1000
+
+    def java_object(self, what: str) -> bytes:
+        """``length:int32 | bytes``, of an object that Java serialized, which stays bytes."""
+        return self.as_java_object(self.sized(what), what)
+
+    def as_java_object(self, data: bytes, what: str) -> bytes:
+        """``data``, which was just read. Raises where it is no object that Java serialized."""
+        if not data.startswith(_JAVA_OBJECT):
+            raise self.error(f"found {what} {data[:8].hex()}, expected an object of Java")
+        return data
+
+    def json(self, text: str, what: str, start: int) -> Any:
+        """The value of JSON that ``text`` is, which was read from ``start`` on. All texts in it are Unicode."""
+        try:
+            found = json.loads(text)
+            json.dumps(found, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise self.error(f"found {what} {text[:24]!r}, expected JSON", start) from error
+        return found
 
     def flink_string(self, what: str) -> str | None:
         """A text of ``StringValue``: a length plus one, then UTF-16 units in seven bits a byte; None for length 0."""

@@ -20,8 +20,6 @@ _IN_PROGRESS_FILE, _PENDING_FILE, _LOCAL_FILE = 0xB3A4073D, 0x2C853C89, 0x1E744B
 _NO_OFFSET = -1
 _TEXT, _LONG = pa.string(), pa.int64()
 _TIME = pa.timestamp("us", "UTC")
-_MOST_MILLISECONDS = 253_402_300_800_000
-"""The year 10000: files are not so new, and dates of Python end there."""
 FILE = pa.struct([("target", _TEXT), ("temporary", _TEXT), ("bytes", _LONG), ("stored", pa.binary())])
 """A file that is not finished: its paths and bytes, and what another file system than a local disk needs for it."""
 
@@ -46,7 +44,7 @@ def _path(source: ElementInput) -> str | None:
 def _split_cells(source: ElementInput) -> Cells:
     split, path = source.utf("a split's id"), _path(source)
     offset, length = (source.at_least(0, source.i64(each), each) for each in ("an offset", "a length"))
-    modified = _time(source)
+    modified = source.epoch_millis("a time")
     size = source.at_least(0, source.i64("a file's size"), "a file's size")
     hosts = [source.utf("a host") for _ in source.entries(2, "hosts")]
     position: Cells = (None, None)
@@ -55,14 +53,6 @@ def _split_cells(source: ElementInput) -> Cells:
         records = source.at_least(0, source.i64("records behind an offset"), "records behind an offset")
         position = (None if start == _NO_OFFSET else start, records)
     return split, path, offset, length, modified, size, hosts, *position
-
-
-def _time(source: ElementInput) -> int:
-    """Epoch milliseconds as microseconds."""
-    found = source.i64("a time")
-    if not 0 <= found < _MOST_MILLISECONDS:
-        raise source.error(f"found time {found}, expected milliseconds from 1970 to 9999", source.at - 8)
-    return found * 1000
 
 
 def _split(source: ElementInput, version: int) -> Iterator[Cells]:
@@ -128,7 +118,7 @@ def _bucket(source: ElementInput, version: int) -> Iterator[Cells]:
     source.skip(8, "a time")  # without a meaning where there is no file
     created = current = None
     if source.boolean("whether there is a file in progress"):
-        created = _time(source.inner(source.data[at : at + 8]))
+        created = source.inner(source.data[at : at + 8]).epoch_millis("a time")
         current = _file(source, _IN_PROGRESS_FILE, "a file in progress")
     yield bucket, path, created, current
 

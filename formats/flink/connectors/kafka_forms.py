@@ -32,7 +32,9 @@ _LEGACY_STARTS = {
 """Source: ``KafkaTopicPartitionStateSentinel``."""
 _NEW = 1  # Kryo's mark of an object that was not written before
 _NOTHING_PROCESSED = -1  # the offset before that of the first record
-_ASSIGNMENTS = ("assigned", "unassigned_initial")
+_ASSIGNMENTS, _SPLIT_ASSIGNMENTS = ("assigned", "unassigned_initial"), ("assigned", "unassigned")
+_BY_SUBTASK, _WITH_SPLITS, _RETAINED = 0, 3, 2
+"""Versions of enumerators with splits by subtask, and with splits; that of dynamic splits which may be retained."""
 _OWNERSHIPS = ("implicit_by_subtask_id", "explicit_by_writer_state")
 
 _TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
@@ -59,24 +61,67 @@ def _offset(source: ElementInput, number: int, words: dict[int, str]) -> tuple[i
     return None, words[number]
 
 
-def _split(source: ElementInput, version: int) -> Iterator[Cells]:
+def _split_cells(source: ElementInput) -> Cells:
     topic, partition = topic_of(source), _partition(source)
     start = _offset(source, source.i64("a starting offset"), _MAGIC_STARTS)
     stop = _offset(source, source.i64("a stopping offset"), _MAGIC_STOPS)
-    yield topic, partition, *start, *stop
+    return topic, partition, *start, *stop
+
+
+def _split(source: ElementInput, version: int) -> Iterator[Cells]:
+    yield _split_cells(source)
+
+
+def _dynamic_split(source: ElementInput, version: int) -> Iterator[Cells]:
+    """A split of a source that finds its clusters while it runs."""
+    cluster, retained = source.utf("a cluster's id"), None
+    if version >= _RETAINED and source.boolean("whether the split is retained"):
+        retained = source.epoch_millis("a time")
+    _check_split_version(source)
+    yield cluster, retained, *_split_cells(source)
+
+
+def _check_split_version(source: ElementInput) -> None:
+    version = source.i32("the version of splits")
+    if version:
+        raise source.error(f"found version {version} of splits, expected 0", source.at - 4)
+
+
+def _sized_split(source: ElementInput) -> Cells:
+    content = source.inner(source.sized("a split"))
+    cells = _split_cells(content)
+    content.end()
+    return cells
 
 
 def _enumerator(source: ElementInput, version: int) -> Iterator[Cells]:
+    """Partitions with their assignment; versions 0 and 3 have their splits, as they were given to the readers."""
     found: list[Cells] = []
-    for _ in source.entries(7 if version == 1 else 11, "partitions"):
-        topic, partition = topic_of(source), _partition(source)
-        status = 0 if version == 1 else source.i32("an assignment")
-        if not 0 <= status < len(_ASSIGNMENTS):
-            raise source.error(f"found assignment {status}, expected 0 or 1", source.at - 4)
-        found.append((topic, partition, _ASSIGNMENTS[status]))
-    discovered = version == 1 or source.boolean("whether the first discovery has finished")
-    for each in found or [(None, None, None)]:
-        yield *each, discovered
+    if version == _BY_SUBTASK:
+        subtasks = source.entries(8, "subtasks")
+        _check_split_version(source)
+        for _ in subtasks:
+            source.at_least(0, source.i32("a subtask"), "a subtask")
+            found += [(*_sized_split(source), _ASSIGNMENTS[0]) for _ in source.entries(4, "splits")]
+    elif version == _WITH_SPLITS:
+        splits = source.entries(8, "splits")
+        _check_split_version(source)
+        found += [(*_sized_split(source), _assignment(source, _SPLIT_ASSIGNMENTS)) for _ in splits]
+    else:
+        for _ in source.entries(7 if version == 1 else 11, "partitions"):
+            place = topic_of(source), _partition(source)
+            word = _ASSIGNMENTS[0] if version == 1 else _assignment(source, _ASSIGNMENTS)
+            found.append((*place, None, None, None, None, word))
+    discovered = version < 2 or source.boolean("whether the first discovery has finished")
+    for cells in found or [(None,) * (len(_SPLIT) + 1)]:
+        yield *cells, discovered
+
+
+def _assignment(source: ElementInput, words: tuple[str, ...]) -> str:
+    status = source.i32("an assignment")
+    if not 0 <= status < len(words):
+        raise source.error(f"found assignment {status}, expected 0 or 1", source.at - 4)
+    return words[status]
 
 
 def _writer(source: ElementInput, version: int) -> Iterator[Cells]:
@@ -169,21 +214,23 @@ def _java_hash(text: str) -> int:
     return found
 
 
+_SPLIT: list[tuple[str, pa.DataType]] = [
+    ("topic", _TEXT),
+    ("partition", _INT),
+    ("offset", _LONG),
+    ("offset_from", _TEXT),
+    ("stop_offset", _LONG),
+    ("stop_at", _TEXT),
+]
 KAFKA_SPLIT = ConnectorForm(
-    "kafka_split",
-    "a split of the Kafka source",
-    pa.schema(
-        [
-            ("topic", _TEXT),
-            ("partition", _INT),
-            ("offset", _LONG),
-            ("offset_from", _TEXT),
-            ("stop_offset", _LONG),
-            ("stop_at", _TEXT),
-        ]
-    ),
-    _split,
-    range(1),
+    "kafka_split", "a split of the Kafka source", pa.schema(_SPLIT), _split, range(1), (SOURCE_STATE,)
+)
+DYNAMIC_KAFKA_SPLIT = ConnectorForm(
+    "dynamic_kafka_split",
+    "a split of the dynamic Kafka source",
+    pa.schema([("cluster", _TEXT), ("retained_until", pa.timestamp("us", "UTC")), *_SPLIT]),
+    _dynamic_split,
+    range(1, 3),
     (SOURCE_STATE,),
 )
 KAFKA_WRITER = ConnectorForm(
@@ -214,11 +261,9 @@ KAFKA_LEGACY = ConnectorForm(
 KAFKA_ENUMERATOR = ConnectorForm(
     "kafka_enumerator",
     "the enumerator of the Kafka source",
-    pa.schema(
-        [("topic", _TEXT), ("partition", _INT), ("assignment", _TEXT), ("initial_discovery_finished", pa.bool_())]
-    ),
+    pa.schema([*_SPLIT, ("assignment", _TEXT), ("initial_discovery_finished", pa.bool_())]),
     _enumerator,
-    range(1, 3),
+    range(4),
     many=True,
 )
 COMMITTABLE_COLUMNS = [("transactional_id", _TEXT), ("producer_id", _LONG), ("epoch", pa.int16())]

@@ -8,16 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from statestore.formats.flink.connectors.committable_forms import COMMITTABLES, FILE_COMMITTABLES, KAFKA_COMMITTABLES
+from statestore.formats.flink.connectors.committable_forms import (
+    COMMITTABLES,
+    FILE_COMMITTABLES,
+    ICEBERG_COMMITTABLES,
+    KAFKA_COMMITTABLES,
+)
 from statestore.formats.flink.connectors.connector_form import ConnectorForm
+from statestore.formats.flink.connectors.database_forms import CDC_SPLIT, JDBC_SPLIT, MONGO_ENUMERATOR, MONGO_SPLIT
 from statestore.formats.flink.connectors.file_forms import FILE_ENUMERATOR, FILE_SPLIT, FILE_WRITER
-from statestore.formats.flink.connectors.kafka_forms import KAFKA_ENUMERATOR, KAFKA_LEGACY, KAFKA_SPLIT, KAFKA_WRITER
+from statestore.formats.flink.connectors.kafka_forms import (
+    DYNAMIC_KAFKA_SPLIT,
+    KAFKA_ENUMERATOR,
+    KAFKA_LEGACY,
+    KAFKA_SPLIT,
+    KAFKA_WRITER,
+)
+from statestore.formats.flink.connectors.lake_forms import ICEBERG_ENUMERATOR, ICEBERG_SPLIT, PAIMON_SPLIT
+from statestore.formats.flink.connectors.shard_forms import (
+    DYNAMODB_ENUMERATOR,
+    DYNAMODB_SPLIT,
+    KINESIS_ENUMERATOR,
+    KINESIS_SPLIT,
+)
 from statestore.formats.flink.connectors.source_forms import (
     HYBRID_ENUMERATOR,
     HYBRID_FILE,
     HYBRID_KAFKA,
     HYBRID_SPLIT,
-    JDBC_SPLIT,
     PULSAR_SPLIT,
     SEQUENCE_ENUMERATOR,
     SEQUENCE_SPLIT,
@@ -25,21 +43,38 @@ from statestore.formats.flink.connectors.source_forms import (
 
 STATE_FORMS = (
     KAFKA_SPLIT,
+    DYNAMIC_KAFKA_SPLIT,
     FILE_SPLIT,
     SEQUENCE_SPLIT,
     HYBRID_KAFKA,
     HYBRID_FILE,
     HYBRID_SPLIT,
     JDBC_SPLIT,
+    MONGO_SPLIT,
+    CDC_SPLIT,
     PULSAR_SPLIT,
+    KINESIS_SPLIT,
+    DYNAMODB_SPLIT,
+    ICEBERG_SPLIT,
+    PAIMON_SPLIT,
     KAFKA_WRITER,
     FILE_WRITER,
     KAFKA_COMMITTABLES,
     FILE_COMMITTABLES,
+    ICEBERG_COMMITTABLES,
     COMMITTABLES,
     KAFKA_LEGACY,
 )
-ENUMERATOR_FORMS = (KAFKA_ENUMERATOR, FILE_ENUMERATOR, SEQUENCE_ENUMERATOR, HYBRID_ENUMERATOR)
+ENUMERATOR_FORMS = (
+    KAFKA_ENUMERATOR,
+    FILE_ENUMERATOR,
+    SEQUENCE_ENUMERATOR,
+    HYBRID_ENUMERATOR,
+    KINESIS_ENUMERATOR,
+    DYNAMODB_ENUMERATOR,
+    MONGO_ENUMERATOR,
+    ICEBERG_ENUMERATOR,
+)
 FORMS = {each.name: each for each in STATE_FORMS}
 
 _GENERAL = (COMMITTABLES, HYBRID_SPLIT)

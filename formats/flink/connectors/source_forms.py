@@ -1,6 +1,6 @@
-"""Splits and enumerators of other sources: number sequences, hybrid sources, JDBC, Pulsar.
+"""Splits and enumerators of other sources: number sequences, hybrid sources, Pulsar.
 
-Source: ``NumberSequenceSource``, ``HybridSourceSplitSerializer``, ``JdbcSourceSplitSerializer``,
+Source: ``NumberSequenceSource``, ``HybridSourceSplitSerializer``,
 ``PulsarPartitionSplitSerializer`` and ``PulsarApi.proto``.
 """
 
@@ -17,7 +17,6 @@ from statestore.formats.flink.connectors.element_input import ElementInput
 from statestore.formats.flink.connectors.file_forms import FILE_SPLIT
 from statestore.formats.flink.connectors.kafka_forms import KAFKA_SPLIT, SOURCE_STATE
 
-_JAVA_OBJECT = b"\xac\xed\x00\x05"
 _MOST_RANGE = 65535
 _TEXT, _INT, _LONG, _BYTES = pa.string(), pa.int32(), pa.int64(), pa.binary()
 
@@ -67,24 +66,12 @@ def _hybrid_enumerator(source: ElementInput, version: int) -> Iterator[Cells]:
     yield index, source.at_least(0, source.i32("a version"), "a version"), source.sized("an enumerator's state")
 
 
-def _java_object(source: ElementInput, what: str) -> bytes:
-    found = source.sized(what)
-    if not found.startswith(_JAVA_OBJECT):
-        raise source.error(f"found {what} {found[:8].hex()}, expected an object of Java")
-    return found
-
-
-def _jdbc(source: ElementInput, version: int) -> Iterator[Cells]:
-    split, statement = source.utf("a split's id"), source.utf("a statement")
-    yield split, statement, _java_object(source, "parameters"), _java_object(source, "an offset")
-
-
 def _pulsar(source: ElementInput, version: int) -> Iterator[Cells]:
     topic, partition = source.utf("a topic"), source.at_least(-1, source.i32("a partition"), "a partition")
     ranges = [_topic_range(source)] if version == 0 else [_topic_range(source) for _ in source.entries(8, "ranges")]
     if version == 1:
         source.i32("a mode")
-    _java_object(source, "a stop cursor")
+    source.java_object("a stop cursor")
     message: Cells = (None, None, None, None)
     if source.boolean("whether a message was consumed"):
         message = _message_id(source.inner(source.sized("a message's id")))
@@ -149,14 +136,6 @@ HYBRID_ENUMERATOR = ConnectorForm(
     _hybrid_enumerator,
     range(1),
     many=True,
-)
-JDBC_SPLIT = ConnectorForm(
-    "jdbc_split",
-    "a split of the JDBC source",
-    pa.schema([("split_id", _TEXT), ("statement", _TEXT), ("parameters", _BYTES), ("reader_position", _BYTES)]),
-    _jdbc,
-    range(1),
-    (SOURCE_STATE,),
 )
 PULSAR_SPLIT = ConnectorForm(
     "pulsar_split",

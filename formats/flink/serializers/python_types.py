@@ -30,6 +30,14 @@ from statestore.formats.flink.serializers.flink_types import (
 from statestore.formats.values.types import parse_type
 
 PREFIX = "python-state-"
+_WINDOW = "struct<start: bigint not null, end: bigint not null>"
+OWN_STATES = {
+    "merging-window-set": f"map<{_WINDOW}, {_WINDOW}>",
+    "tumble-count-assigner": "bigint",
+    "accumulators": "pickle",
+    "window_state": "pickle",
+}
+"""Types of states that PyFlink keeps for itself, by their names. A job may call one of its own so."""
 _PICKLE, _TIME = pa.large_binary(), pa.time32("ms")
 _MILLIS, _LOCAL_MILLIS = pa.timestamp("ms", tz="UTC"), pa.timestamp("ms")
 _NANOS, _LOCAL_NANOS = pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")

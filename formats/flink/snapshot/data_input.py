@@ -41,7 +41,10 @@ class DataInput(FieldReader):
     def utf(self, field: str = "a text") -> str:
         """uint16 byte length | modified UTF-8: NUL is ``C0 80``, characters above U+FFFF are two surrogates."""
         start = self.at
-        data = self.take(self.u16(f"the length of {field}"), field)
+        return self.modified_utf8(self.take(self.u16(f"the length of {field}"), field), field, start)
+
+    def modified_utf8(self, data: bytes, field: str, start: int) -> str:
+        """The text of ``data``, which was read from ``start`` on, in the form of `utf`."""
         if data.isascii():
             return data.decode("ascii")
         try:

@@ -161,6 +161,20 @@ def test_values_without_a_type_are_the_bytes_of_each_bundle() -> None:
     assert {each[:4] for each in maps["map_key"].to_pylist()} == {b"\0\0\0\2"}
 
 
+def test_a_state_without_a_type_says_which_option_gives_one() -> None:
+    source = source_at(next(place("heap").glob("savepoint-*")))
+    for state, example in (
+        ("python.python-state-list-long", "bigint"),
+        ("python.python-state-by-day", "map<string, bigint>"),
+        ("rules.python-state-rules", "map<string, bigint>"),
+    ):
+        needed = source.info(state).facts["type_needed"]
+        assert f"--type '{state}={example}', or pickle" in needed
+        given = {"type": f"{state}={TYPES.get(state.rpartition('python-state-')[2], 'int')}"}
+        named = source_at(next(place("heap").glob("savepoint-*")), given)
+        assert "type_needed" not in named.info(state).facts
+
+
 @pytest.mark.parametrize(
     ("state", "text", "error", "message"),
     [

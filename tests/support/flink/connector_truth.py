@@ -25,6 +25,8 @@ _LEGACY = {
     -915623761774: "latest",
     -915623761773: "committed",
 }
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_POSITIONS = {"position", "stop_position", "high_watermark"}
 _OWNERSHIPS = ("implicit_by_subtask_id", "explicit_by_writer_state")
 
 
@@ -52,8 +54,10 @@ def written(lines: Iterable[dict[str, Any]]) -> Iterator[WrittenElement]:
 
 
 def same_order(form: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows in an order that does not depend on Java's hash maps."""
-    return sorted(rows, key=lambda row: row["partition"]) if form == "kafka_enumerator" else list(rows)
+    """Rows, and the entries of maps in them, in an order that does not depend on Java's hash maps."""
+    if form == "kafka_enumerator":
+        return sorted(rows, key=lambda row: row["partition"])
+    return [row | {name: sorted(row[name]) for name in _POSITIONS & row.keys() if row[name]} for row in rows]
 
 
 def _row(form: str, element: bytes, line: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +74,12 @@ def _row(form: str, element: bytes, line: dict[str, Any]) -> dict[str, Any]:
         row = {name: cell if name == "transactional_id_prefix" else None for name, cell in row.items()}
     elif form == "kafka_writer":
         row["ownership"] = _OWNERSHIPS[row["ownership"]]
-    if row.get("modified") is not None:
-        epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        row["modified"] = (epoch + datetime.timedelta(milliseconds=row["modified"])).replace(tzinfo=datetime.UTC)
+    for name in [name for name in row if name == "modified" or name.endswith("_ms")]:
+        millis = row.pop(name)
+        row[name.removesuffix("_ms")] = None if millis is None else _EPOCH + datetime.timedelta(milliseconds=millis)
+    for name in _POSITIONS & row.keys():
+        row[name] = None if row[name] is None else [tuple(pair) for pair in row[name]]
+    for name in [name for name in row if name.endswith("_hex")]:
+        digits = row.pop(name)
+        row[name.removesuffix("_hex")] = None if digits is None else bytes.fromhex(digits)
     return row

@@ -10,7 +10,7 @@ from support.flink.connector_truth import WrittenElement, recorded, same_order
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.connectors.connector_form import ConnectorForm
-from statestore.formats.flink.connectors.kafka_forms import KAFKA_SPLIT
+from statestore.formats.flink.connectors.kafka_forms import KAFKA_ENUMERATOR, KAFKA_SPLIT
 from statestore.formats.flink.connectors.known_forms import (
     ENUMERATOR_FORMS,
     FORMS,
@@ -35,7 +35,7 @@ def shown(form: ConnectorForm, element: bytes) -> list[dict[str, object]]:
 
 
 def test_the_recorded_elements_are_of_many_forms() -> None:
-    assert len(recorded()) > 200 and len(WRITTEN) == 12
+    assert len(recorded()) > 200 and len(WRITTEN) == 24
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -78,6 +78,40 @@ def test_splits_of_an_unknown_source_in_a_hybrid_one_are_shown_as_bytes() -> Non
 def test_committables_of_which_none_is_there_are_those_of_any_sink() -> None:
     empty = [each.element for each in elements("kafka_committables") if all("epoch" not in row for row in each.rows)]
     assert form_of_elements("streaming_committer_raw_states", lambda: empty) is FORMS["committables"]
+
+
+def test_the_first_enumerator_of_kafka_has_splits_by_subtask() -> None:
+    def split(topic: bytes, partition: int, offset: int) -> bytes:
+        found = len(topic).to_bytes(2) + topic + partition.to_bytes(4) + offset.to_bytes(8) + b"\x80" + bytes(7)
+        return len(found).to_bytes(4) + found
+
+    of_one = bytes(4) + (2).to_bytes(4) + split(b"orders", 0, 33) + split(b"orders", 2, 167)
+    of_other = (1).to_bytes(4) + bytes(4)
+    content = (2).to_bytes(4) + bytes(4) + of_one + of_other
+    element = bytes(4) + len(content).to_bytes(4) + content
+    form = enumerator_form(element)
+    assert form is KAFKA_ENUMERATOR
+    assert [(row["partition"], row["offset"], row["assignment"]) for row in shown(form, element)] == [
+        (0, 33, "assigned"),
+        (2, 167, "assigned"),
+    ]
+
+
+def test_a_split_that_a_dynamic_source_keeps_for_a_while_says_until_when() -> None:
+    content = b"\0\1c" + b"\1" + (1_767_225_600_000).to_bytes(8) + bytes(4)
+    content += b"\0\1t" + bytes(4) + (7).to_bytes(8) + b"\x80" + bytes(7)
+    element = (2).to_bytes(4) + len(content).to_bytes(4) + content
+    form = form_of_elements("SourceReaderState", lambda: [element])
+    assert form is FORMS["dynamic_kafka_split"]
+    (row,) = shown(form, element)
+    assert (row["cluster"], str(row["retained_until"]), row["offset"]) == ("c", "2026-01-01 00:00:00+00:00", 7)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 50_000, b'{"a": "\\ud83d"}', b"1" * 5000, b'{"a": 1}'])
+def test_a_position_that_is_no_document_of_texts_is_refused(text: bytes) -> None:
+    content = (2).to_bytes(4) + b"\0\1s" + bytes(2) + b"\1" + len(text).to_bytes(4) + text + bytes(14)
+    with pytest.raises(CorruptError, match="found a position"):
+        FORMS["cdc_split"].rows((4).to_bytes(4) + len(content).to_bytes(4) + content, "state")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,9 @@ def test_a_type_is_that_of_the_bytes_behind_the_version() -> None:
 
 
 def test_a_word_that_is_no_type_and_no_form_is_refused_with_the_forms() -> None:
-    with pytest.raises(InvalidInputError, match="the forms of connectors are kafka_split, file_split"):
+    with pytest.raises(
+        InvalidInputError, match="the forms of connectors are kafka_split, dynamic_kafka_split, file_split"
+    ):
         kafka({"type": f"events.{SPLITS}=kafka"}).states()
     with pytest.raises(InvalidInputError, match="is a form of a connector, which does not fit"):
         kafka({"type": f"events.{SPLITS}=kafka_consumer"}).states()

@@ -19,16 +19,13 @@ PROJECTS = TESTS / "engines" / "flink"
 VERSION = "2.3.0"
 
 
-def class_path(project: str, folder: Path, version: str = VERSION, *, alone: bool = False) -> str:
-    """Compile the sources of a project of ``tests/engines/flink`` and those of the jobs; return the class path.
-
-    ``alone``: without the jobs.
+def class_path(project: str, folder: Path, version: str = VERSION, *, beside: str = "jobs") -> str:
+    """Compile the sources of a project of ``tests/engines/flink`` and of a folder beside it; return the class path.
 
     Skips the test where the tools or the jars cannot be had, unless STATESTORE_FLINK=required, as in CI.
     """
-    jobs = [] if alone else [PROJECTS / "jobs"]
     jars = jars_of(project, folder, f"-Dflink.version={version}")
-    return compiled(jars, folder, *jobs, PROJECTS / project)
+    return compiled(jars, folder, PROJECTS / beside, PROJECTS / project)
 
 
 def compiled(jars: str, folder: Path, *projects: Path) -> str:

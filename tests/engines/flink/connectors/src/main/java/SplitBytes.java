@@ -5,7 +5,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Base64;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -39,7 +38,6 @@ import org.apache.flink.connector.pulsar.source.enumerator.topic.TopicPartition;
 import org.apache.flink.connector.pulsar.source.enumerator.topic.TopicRange;
 import org.apache.flink.connector.pulsar.source.split.PulsarPartitionSplit;
 import org.apache.flink.connector.pulsar.source.split.PulsarPartitionSplitSerializer;
-import org.apache.flink.core.io.SimpleVersionedSerialization;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 import org.apache.flink.core.memory.DataOutputSerializer;
 import org.apache.flink.runtime.metrics.groups.InternalSinkCommitterMetricGroup;
@@ -63,24 +61,25 @@ public final class SplitBytes {
     private static final long[] STARTS = {0, 1, 33, 167, Long.MAX_VALUE, -1, -2, -3};
     private static final long[] STOPS = {Long.MIN_VALUE, -1, -3, 0, 500, Long.MAX_VALUE};
     private final Random random;
-    private final PrintStream out;
+    private final ElementLines lines;
 
-    private SplitBytes(Random random, PrintStream out) {
+    private SplitBytes(Random random, ElementLines lines) {
         this.random = random;
-        this.out = out;
+        this.lines = lines;
     }
 
     public static void main(String[] args) throws Exception {
-        ByteArrayOutputStream lines = new ByteArrayOutputStream();
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         SplitBytes made = new SplitBytes(
-                new Random(Long.parseLong(args[2])), new PrintStream(lines, true, StandardCharsets.UTF_8));
+                new Random(Long.parseLong(args[2])),
+                new ElementLines(new PrintStream(bytes, true, StandardCharsets.UTF_8)));
         for (int number = 0; number < Integer.parseInt(args[1]); number++) {
             made.kafka();
             if (args.length == 3) { // with another argument only what the connector of Kafka has
                 made.others();
             }
         }
-        Files.write(Path.of(args[0]), lines.toByteArray());
+        Files.write(Path.of(args[0]), bytes.toByteArray());
     }
 
     private void kafka() throws Exception {
@@ -185,7 +184,7 @@ public final class SplitBytes {
             -915623761776L, -915623761775L, -915623761774L, -915623761773L});
         DataOutputSerializer bytes = new DataOutputSerializer(64);
         serializer.serialize(Tuple2.of(new KafkaTopicPartition(topic, partition), offset), bytes);
-        line("kafka_consumer", bytes.getCopyOfBuffer(),
+        lines.line("kafka_consumer", bytes.getCopyOfBuffer(),
                 List.of(row("topic", topic, "partition", partition, "offset", offset)));
     }
 
@@ -295,47 +294,12 @@ public final class SplitBytes {
         return random.nextInt(4) == 0 ? random.nextLong() >>> 1 : numbers[random.nextInt(numbers.length)];
     }
 
-    @SuppressWarnings("unchecked")
     private <T> byte[] write(String form, SimpleVersionedSerializer<?> by, T value, List<Map<String, Object>> rows)
             throws Exception {
-        byte[] bytes = SimpleVersionedSerialization.writeVersionAndSerialize((SimpleVersionedSerializer<T>) by, value);
-        line(form, bytes, rows);
-        return bytes;
-    }
-
-    private void line(String form, byte[] bytes, List<Map<String, Object>> rows) {
-        Map<String, Object> line = row("form", form, "rows", rows);
-        line.put("bytes", Base64.getEncoder().encodeToString(bytes));
-        out.println(json(line));
+        return lines.write(form, by, value, rows);
     }
 
     private static Map<String, Object> row(Object... cells) {
-        Map<String, Object> row = new LinkedHashMap<>();
-        for (int each = 0; each < cells.length; each += 2) {
-            row.put((String) cells[each], cells[each + 1]);
-        }
-        return row;
-    }
-
-    private static String json(Object value) {
-        if (value instanceof Map<?, ?> map) {
-            List<String> parts = new ArrayList<>();
-            map.forEach((key, each) -> parts.add(json(key) + ":" + json(each)));
-            return "{" + String.join(",", parts) + "}";
-        }
-        if (value instanceof List<?> list) {
-            List<String> parts = new ArrayList<>();
-            list.forEach(each -> parts.add(json(each)));
-            return "[" + String.join(",", parts) + "]";
-        }
-        if (!(value instanceof String text)) {
-            return String.valueOf(value);
-        }
-        StringBuilder found = new StringBuilder("\"");
-        for (char each : text.toCharArray()) {
-            found.append(each >= ' ' && each < 127 && each != '"' && each != '\\'
-                    ? String.valueOf(each) : String.format("\\u%04x", (int) each));
-        }
-        return found.append('"').toString();
+        return ElementLines.row(cells);
     }
 }
