@@ -87,15 +87,18 @@ def _written(tape: Tape) -> pa.Array | None:
             base += len(cells.data)
     octets = np.concatenate(rendered)
     ends, seen, form = np.zeros(len(tape.roots) + 1, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int8)
-    arrays = [np.ascontiguousarray(each) for each in (tape.tag, tape.value, tape.more, tape.parent, tape.behind)]
+    tag, value, more, parent, behind = (
+        np.ascontiguousarray(each) for each in (tape.tag, tape.value, tape.more, tape.parent, tape.behind)
+    )
     roots = np.ascontiguousarray(tape.roots)
     out = np.empty(min(64 + 16 * count + int(size.sum()) + int(tape.more[tape.tag == forms.TEXT].sum()), _MOST_BYTES),
                    np.uint8)  # fmt: skip
     done = 0
     while True:
         done = write_values(
-            data, *arrays, roots, _IS_NAME, _LOOP_WORDS, octets, start, size, quoted, seen, form, done, out, ends
-        )
+            data, tag, value, more, parent, behind, roots, _IS_NAME, _LOOP_WORDS, octets, start, size, quoted, seen,
+            form, done, out, ends,
+        )  # fmt: skip
         if done == len(roots):
             break
         if len(out) == _MOST_BYTES:

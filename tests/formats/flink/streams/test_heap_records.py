@@ -136,7 +136,7 @@ def test_a_heap_checkpoint_has_the_values_that_the_job_counted(state: str) -> No
             for batch in heap_records(window, states, number, [False, True, True]):
                 found |= by_key(*batch.columns[1:])
         except UnsupportedError as error:
-            assert "of shop.Animals$Animal of a class whose form is not public" in error.message
+            assert "of shop.Animals$Animal of class shop.Animals$Dog, whose form is not public" in error.message
             lost += 1
     known = recorded_values("shapes-hashmap", state)
     assert found == {key: known[key] for key in found}
@@ -152,7 +152,7 @@ def test_records_of_all_states_fill_the_blocks_of_a_heap_checkpoint() -> None:
         try:
             assert list(heap_records(window, states, len(states) - 1, [])) == []  # up to the end of the block, exactly
         except UnsupportedError as error:
-            assert "of shop.Animals$Animal of a class whose form is not public" in error.message
+            assert "of shop.Animals$Animal of class shop.Animals$Dog, whose form is not public" in error.message
             lost += 1
         else:
             filled += window.is_empty()
