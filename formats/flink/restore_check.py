@@ -164,7 +164,7 @@ def _state(saved: DescribedState, job: DescribedState, operator: DescribedOperat
 
 
 def _api(saved: DescribedState, job: DescribedState) -> Iterator[_Part]:
-    """Source: ``RocksDBKeyedStateBackend.tryRegisterKvStateInformation`` casts the description of a state; that of ForSt
+    """Source: ``RocksDBKeyedStateBackend.tryRegisterKvStateInformation``, which casts the description of a state. ForSt
     takes some states of the first API, and fails on others, as those with a time to live.
     """
     if saved.is_second and job.is_second is False:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells
+from statestore.formats.bytes.byte_columns import Cells, ends_of
 from statestore.formats.flink.changelog.logged_changes import MERGE, LoggedChanges, logged_changes
 from statestore.formats.flink.changelog.merges import replayed_with_merges
 from statestore.formats.flink.changelog.replay import (
@@ -28,6 +28,8 @@ from statestore.formats.flink.streams.stored_states import StoredKeyed
 from statestore.formats.kernels import compiled_use
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
+
+_FEW, _MOST_WAITING = 1 << 14, 64
 
 
 def read_changelog(
@@ -52,8 +54,29 @@ def read_changelog(
         keys, values = found
         return framed_rows(reading.form, keys, values, reading.stored_groups, reading.columns, reading.origin)
 
-    entries = (each for each in _replayed(reading, changes, kinds, materialized) if len(each[0]))
+    entries = _together(_replayed(reading, changes, kinds, materialized))
     yield from in_order(rows, entries, reading_threads())
+
+
+def _together(entries: Entries) -> Entries:
+    """The entries in batches that are not small: those of a key group may be few, and each batch has its costs."""
+    waiting: list[tuple[Cells, Cells]] = []
+    for keys, values in entries:
+        waiting += [(keys, values)] if len(keys) else []
+        if sum(len(each) for each, _ in waiting) >= _FEW or len(waiting) >= _MOST_WAITING:
+            yield _joined([each for each, _ in waiting]), _joined([each for _, each in waiting])
+            waiting = []
+    if waiting:
+        yield _joined([each for each, _ in waiting]), _joined([each for _, each in waiting])
+
+
+def _joined(parts: Sequence[Cells]) -> Cells:
+    if len(parts) == 1:
+        return parts[0]
+    contents = [each.content() for each in parts]
+    places = ends_of(np.array([len(data) for data, _ in contents]))
+    start = np.concatenate([offsets[:-1] + at for (_, offsets), at in zip(contents, places[:-1], strict=True)])
+    return Cells(np.concatenate([data for data, _ in contents]), start, np.concatenate([each.size for each in parts]))
 
 
 def _kinds(reading: KeyedReading, stored: StoredKeyed) -> list[FlinkType] | None:
