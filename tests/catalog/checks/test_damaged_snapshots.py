@@ -21,7 +21,7 @@ STORED = (FileHandle, RelativeHandle)
 
 
 def newest(name: str, folder: Path) -> Path:
-    return copied(name, folder) / manifest(name)["snapshots"][-1]["path"]
+    return copied(name, folder) / str(manifest(name)["snapshots"][-1]["path"])
 
 
 def parsed(folder: Path) -> SnapshotMetadata:
