@@ -19,7 +19,6 @@ from statestore.formats.kafka.schemas.schema_registry import fetch_schema, publi
 from statestore.formats.kernels.arrays import Bools, Ints
 
 _MOST_VALUE = 64 << 20
-_MOST_IDS = 10_000
 
 
 def unframed(cells: Cells, ids: IdForm, origin: Origin, what: str, remedy: str) -> Cells:

@@ -19,8 +19,8 @@ from support.kafka.registry_server import registry
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 from statestore.formats.kafka.schemas.schema_files import shown_serde, with_schema_file
 
-OLD = {"type": "record", "name": "Item", "fields": [{"name": "id", "type": "int"}]}
-NEW = {
+OLD: Any = {"type": "record", "name": "Item", "fields": [{"name": "id", "type": "int"}]}
+NEW: Any = {
     "type": "record",
     "name": "Item",
     "fields": [{"name": "id", "type": "long"}, {"name": "qty", "type": "int", "default": 1}],

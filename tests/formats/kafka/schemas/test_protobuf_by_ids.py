@@ -29,7 +29,7 @@ message Item {
   enum Kind { A = 0; B = 1; C = 2; }
 }"""
 UNIT = 'syntax = "proto3"; package shop.units; message First {} message Unit { string name = 1; }'
-NOTHING = {"qty": None, "unit": None, "at": None, "counts": []}
+NOTHING: dict[str, Any] = {"qty": None, "unit": None, "at": None, "counts": []}
 ROWS = [
     {"id": 1, "kind": "B"} | NOTHING,
     {
@@ -117,8 +117,8 @@ def test_schemas_are_files_by_id(tmp_path: Path) -> None:
     (tmp_path / "ids").mkdir()
     (tmp_path / "logs").mkdir()
     found = descriptor_pb2.FileDescriptorSet()
-    for path, text in (("unit.proto", UNIT), ("item.proto", NEW)):
-        found.file.append(descriptor_pb2.FileDescriptorProto.FromString(file_descriptor(text, path)))
+    for name, text in (("unit.proto", UNIT), ("item.proto", NEW)):
+        found.file.append(descriptor_pb2.FileDescriptorProto.FromString(file_descriptor(text, name)))
     (tmp_path / "ids" / "items-5.proto").write_text(OLD)
     (tmp_path / "ids" / "items-6.desc").write_bytes(found.SerializeToString())
     path = changelog(tmp_path / "logs", VALUES)
