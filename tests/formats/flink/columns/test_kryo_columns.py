@@ -6,6 +6,7 @@ import datetime
 import json
 import lzma
 import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -16,12 +17,14 @@ from support.flink.value_model import ORIGIN, cells, in_each_way, walking
 from support.paths import DATA
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink import kryo_sample
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.decoding import decode_cells, decode_records
 from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
 from statestore.formats.flink.columns.kryo_columns import common, shown_type, type_of
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, PojoOf, TupleOf, replaced
+from statestore.formats.flink.layouts.type_layouts import whose
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, Opaque, PojoOf, TupleOf, replaced
 from statestore.formats.flink.serializers.snapshots import read_snapshot
 from statestore.formats.flink.snapshot.data_input import DataInput
 
@@ -258,6 +261,20 @@ def test_the_class_that_stands_in_the_way_is_named(release: str) -> None:
     (line,) = [line for line in written(release) if line["class"] == "java.util.List" and "WriteKryo$" in str(line)]
     with pytest.raises(UnsupportedError, match=r"of class WriteKryo\$Own, whose form is not public"):
         decoded(kinds(release)["java.util.List"], [bytes.fromhex(line["bytes"])])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_sample_finds_the_class_that_stands_in_the_way(release: str) -> None:
+    (line,) = [line for line in written(release) if line["class"] == "java.util.List" and "WriteKryo$" in str(line)]
+
+    def batches(form: tuple[FlinkType]) -> Iterator[pa.RecordBatch]:
+        (column,) = decode_cells(form, cells(bytes.fromhex(line["bytes"])), [True], ORIGIN)
+        yield pa.record_batch([column], ["value"])
+
+    kind = kinds(release)["java.util.List"]
+    (found,) = kryo_sample._sampled((kind,), lambda types: types, batches)
+    assert isinstance(found, Opaque) and not isinstance(found, KryoOf)
+    assert whose(found).endswith("KryoSerializer of java.util.List with WriteKryo$Own")
 
 
 @pytest.mark.usefixtures("each_way")
