@@ -43,7 +43,7 @@ class _CutOff(Unreadable):
 @dataclass(frozen=True)
 class TableEntry:
     """A live table file. Its least key is the user key ``smallest`` in the version (sequence and type) ``newest``, its
-    greatest one ``greatest``.
+    greatest one ``greatest`` in the version ``oldest``.
 
     ``has_blobs``: values of its rows are in blob files.
     """
@@ -54,6 +54,7 @@ class TableEntry:
     smallest: bytes
     newest: int
     greatest: bytes
+    oldest: int
     has_blobs: bool = False
 
     @property
@@ -324,8 +325,8 @@ def _new_file(tag: int, edit: Fields) -> TableEntry:
         raise Malformed(f"table file {number} with a key of {min(len(smallest), len(greatest))} bytes")
     if level > 64:
         raise Malformed(f"table file {number} on level {level}")
-    newest = int.from_bytes(smallest[-8:], "little")
-    return TableEntry(number, level, size, smallest[:-8], newest, greatest[:-8], has_blobs)
+    newest, oldest = (int.from_bytes(key[-8:], "little") for key in (smallest, greatest))
+    return TableEntry(number, level, size, smallest[:-8], newest, greatest[:-8], oldest, has_blobs)
 
 
 def _file_fields(edit: Fields, number: int) -> bool:

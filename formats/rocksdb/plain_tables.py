@@ -61,15 +61,16 @@ class PlainTable:
         if within == KeyRange() and entries != self.head.number("num.entries"):
             raise corrupt(self.head.path, f"found {entries} entries, expected {self.head.number('num.entries')}")
 
-    def bounds(self) -> tuple[bytes, bytes]:
-        """The first and the last key, by the blocks at both ends of the file."""
+    def bounds(self) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
+        """The first and the last key with their versions, by the blocks at both ends of the file."""
         handles = self._index(self.head.index)[1]
         if self.head.index_kind == TWO_LEVEL_INDEX:
             handles = [part for at in (0, -1) for part in self._index(handles[at])[1]] if handles else []
         entries = [self._entries(handles[at]) for at in (0, -1)] if handles else []
         if not all(entries) or not entries:
             raise Malformed("no rows")
-        return entries[0][0][0], entries[1][-1][0]
+        first, last = entries[0][0], entries[1][-1]
+        return (first[0], -first[1]), (last[0], -last[1])
 
     def _blocks(self, index: Index, within: KeyRange) -> Index:
         separators, handles = index

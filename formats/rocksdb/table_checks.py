@@ -46,11 +46,12 @@ def _check_place(path: Path, entry: TableEntry) -> None:
     with _opened(path) as table:
         check_readable(table.head)
         found = table.bounds()
-    if found != (entry.smallest, entry.greatest):
+    if found != ((entry.smallest, entry.newest), (entry.greatest, entry.oldest)):
+        (first, _), (last, _) = found
         raise corrupt(
             str(path),
-            f"found keys {shown(found[0])} to {shown(found[1])}, expected {shown(entry.smallest)} to "
-            f"{shown(entry.greatest)} by the MANIFEST: the file has the name of another one",
+            f"found keys {shown(first)} to {shown(last)}, expected {shown(entry.smallest)} to {shown(entry.greatest)} "
+            "in the versions that the MANIFEST says: the file has the name of another one",
         )
 
 

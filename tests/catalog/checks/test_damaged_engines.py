@@ -263,6 +263,23 @@ def test_a_database_of_a_state_directory(tmp_path: Path, damage: Damage, file: s
     assert str(victim) in problem.message
 
 
+def test_a_table_file_under_the_name_of_another_one(tmp_path: Path) -> None:
+    """Databases of old releases of RocksDB do not record which file they mean."""
+    path = Path(shutil.copytree(unpacked("half-flushed").parent / "eos28n", tmp_path / "eos28n"))
+    assert all(each.ok for each in statestore.verify(path))
+    database = next(path.rglob("1_0/rocksdb/counts"))
+    shutil.copy(database / "000011.sst", database / "000012.sst")
+    (problem,) = [problem for each in statestore.verify(path) for problem in each.problems]
+    assert "000012.sst" in problem.message and "the MANIFEST says" in problem.message
+
+
+def test_a_topic_without_any_segment(tmp_path: Path) -> None:
+    segments(tmp_path)
+    (tmp_path / "lost-0").mkdir()
+    (problem,) = [problem for each in statestore.verify(tmp_path) for problem in each.problems]
+    assert "lost-0: found no segment" in problem.message
+
+
 def test_each_byte_of_a_table_file_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small databases are read by RocksDB itself, which skips filters and blocks of other uses."""
     monkeypatch.setenv("STATESTORE_ROCKSDB_READER", "rocksdict")
