@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
 from statestore.formats.flink.columns.kryo_columns import shown_type
 from statestore.formats.flink.columns.kryo_survey import taking_notes
@@ -53,11 +53,13 @@ def sampled_form(
     header: KeyedStateHeader,
     key: FlinkType,
     made: Callable[[KeyedStateHeader, FlinkType], KeyedForm],
-) -> KeyedForm:
+) -> tuple[KeyedForm, bool]:
     """The form of a keyed state that ``made`` makes of its header and key, with columns for values of Kryo.
 
-    ``stored`` are the subtasks that wrote it in this form.
+    ``stored`` are the subtasks that wrote it in this form. The second answer is whether the sample met no file that is
+    missing or damaged: a later one would tell the same.
     """
+    faults: list[StateStoreError] = []
 
     def batches(form: KeyedForm) -> Iterator[pa.RecordBatch]:
         at = KeyedAt(
@@ -65,11 +67,16 @@ def sampled_form(
             tuple((each, form) for each in stored), "a sample", {},
         )  # fmt: skip
         names = [name for name in form.schema.names if name != STORED_BYTES]
-        for part in at.parts([]):
-            yield from at.rows(part, names, [])
+        try:
+            for part in at.parts([]):
+                yield from at.rows(part, names, [])
+        except StateStoreError as error:
+            if not isinstance(error, UnsupportedError):
+                faults.append(error)
+            raise
 
     found: KeyedForm = _sampled((header, key), lambda parts: made(*parts), batches)
-    return found
+    return found, not faults
 
 
 def sampled_elements(files: SnapshotFiles, stored: Sequence[StoredElements], form: OperatorForm) -> OperatorForm:

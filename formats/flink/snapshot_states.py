@@ -7,11 +7,13 @@ meaning in paths and table names (``/``, ``\``, ``$``) are shown as ``_``.
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, lru_cache, partial
 
 import pyarrow as pa
 
@@ -52,6 +54,8 @@ from statestore.formats.jobs import KeyedKind
 from statestore.formats.values.wider_types import widest_type
 
 TIMER_STATE = "_timer_state/"
+_SAMPLED_SNAPSHOTS = 8
+"""Snapshots whose states' forms are remembered by a process, where a sample told them."""
 _SIGNS = re.compile(r"[/\\$\x00-\x1f]")
 
 _KINDS = {"broadcast": "broadcast state", COORDINATOR: "coordinator state"}
@@ -114,6 +118,15 @@ class OpenedSnapshot:
     settings: FlinkSettings
     found: dict[str, StoredStates] = field(default_factory=dict, repr=False, compare=False)
     listed: dict[str, Mapping[Identity, ShownState]] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def _forms(self) -> dict[tuple[str, str, int], KeyedForm]:
+        """The forms of keyed states that a sample told, by operator, stored name and the place among the headers.
+
+        They are shared by all that open this snapshot with these settings, for a sample reads state.
+        """
+        known = (self.files.path, self.ref.time_us, self.metadata, self.settings)
+        return _forms_of(hashlib.sha256(pickle.dumps(known)).digest())
 
     @property
     def labels(self) -> dict[str, str]:
@@ -197,7 +210,8 @@ class OpenedSnapshot:
             made = partial(form_of, typed=asked)
             forms = tuple((header, made(header, key)) for header in headers)
             if any(kryo_parts(form) for _, form in forms):
-                forms = tuple((each, self._sampled(operator, stored, headers, each, key, made)) for each in headers)
+                sampled = partial(self._sampled, operator, stored, headers)
+                forms = tuple((each, sampled(number, key, made)) for number, each in enumerate(headers))
             identity, name = (operator.id, "keyed", stored_as), shown_name(label, stored_as)
             found.append(_readable_state(ShownState(identity, name, label, forms[0][1], key, stored.error, forms)))
         for form_of_list in operator_forms(stored, typed=typed):
@@ -214,11 +228,15 @@ class OpenedSnapshot:
         operator: OperatorSnapshot,
         stored: StoredStates,
         headers: Sequence[KeyedStateHeader],
-        header: KeyedStateHeader,
+        number: int,
         key: FlinkType,
         made: Callable[[KeyedStateHeader, FlinkType], KeyedForm],
     ) -> KeyedForm:
-        """The form of a state, of which a sample tells the types of values of Kryo."""
+        """The form of a state under one of its headers, of which a sample tells the types of values of Kryo."""
+        header = headers[number]
+        known_as = (operator.id, header.name, number)
+        if known_as in self._forms:
+            return self._forms[known_as]
         holders: list[StoredKeyed | StoredTimers] = []
         for each in stored.keyed:
             own = [state for state in each.header.states if state.name == header.name]
@@ -226,12 +244,21 @@ class OpenedSnapshot:
                 holders.append(each)
         if header.kind == "timers":
             holders += stored.timers
-        return sampled_form(self.files, operator, holders, header, key, made)
+        form, is_whole = sampled_form(self.files, operator, holders, header, key, made)
+        if is_whole:
+            self._forms[known_as] = form
+        return form
 
     def _declared(self, shown_as: str, stored_as: str) -> Mapping[str, str]:
         """The types that the user gave for a state; one without a column, "", is that of its values, too."""
         given = self.settings.types.get(shown_as) or self.settings.types.get(stored_as) or {}
         return {**given, **_of_values(given)}
+
+
+@lru_cache(maxsize=_SAMPLED_SNAPSHOTS)
+def _forms_of(snapshot: bytes) -> dict[tuple[str, str, int], KeyedForm]:
+    """The forms that were found for a snapshot, which ``snapshot`` is a digest of; at first none."""
+    return {}
 
 
 def open_snapshot(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +14,11 @@ from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, me
 from support.flink.snapshot_bytes import INT, LONG, header, snapshot, state
 from support.flink.snapshot_reads import rows_of, source_at
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.flink import kryo_sample
 from statestore.formats.flink.source import FlinkSource
+from statestore.formats.flink.state_at import KeyedAt
 
 
 def _savepoint(names: Sequence[str], group: int = 0, key: bytes = LONG) -> bytes:
@@ -151,3 +155,33 @@ def test_windows_beyond_timestamps_are_shown_in_milliseconds_where_asked_for(tmp
     rows = rows_of(source_at(tmp_path, {"type": "op.n.namespace=struct<start: bigint, end: bigint>"}), "op.n")
     assert rows["namespace"].to_pylist() == [{"start": -(2**63), "end": 2**63 - 1}]
     assert rows["key"].to_pylist() == [7] and rows["value"].to_pylist() == [5]
+
+
+def test_state_of_kryo_is_sampled_once_for_all_who_open_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample that met a damaged file is not remembered: with the file whole again, the state is looked at anew."""
+    saved = next(each for each in sorted(fixture("rocksdb").glob("savepoint-*")) if len(list(each.iterdir())) > 1)
+    place = Path(shutil.copytree(saved, tmp_path / saved.name))
+    looked: list[int] = []
+    look = kryo_sample._look
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> None:
+        looked.append(1)
+        look(batches)
+
+    def refused(*_: object) -> Iterator[pa.RecordBatch]:
+        raise CorruptError(ErrorCode.FLINK_FILE, "found a file that is cut")
+
+    def asked() -> tuple[int, dict[str, pa.Schema]]:
+        looked.clear()
+        shown = source_at(place)._states()
+        return len(looked), {name: each.schema for name, each in shown.items() if each.form is not None}
+
+    monkeypatch.setattr(kryo_sample, "_look", counted)
+    with monkeypatch.context() as damaged:
+        damaged.setattr(KeyedAt, "rows", refused)
+        assert asked()[0]
+    first, schemas = asked()
+    assert first
+    assert asked() == (0, schemas)
