@@ -33,10 +33,10 @@ from statestore.formats.flink.serializers.flink_types import (
     SpanOf,
 )
 from statestore.formats.flink.snapshot.handles import ChangelogHandle
-from statestore.formats.flink.streams.block_bytes import damaged
 from statestore.formats.flink.streams.change_sets import read_changes
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.keyed_reading import KeyedReading
+from statestore.formats.flink.streams.logged_states import HEAD_BYTES, check_described
 from statestore.formats.flink.streams.state_form import is_opaque
 from statestore.formats.flink.streams.stored_states import StoredKeyed
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
@@ -50,7 +50,6 @@ OPERATIONS = {
     "map": (CLEAR, ADD_ALL, ADD, PUT, REMOVE),
     "timers": (ADD, REMOVE),
 }
-_HEAD = 3
 _TOGETHER = 1 << 14
 """Changes that are divided at once: what is written down of them stays in the processor's cache."""
 
@@ -174,8 +173,9 @@ def _behind_keys(namespace: FlinkType, value: FlinkType) -> dict[int, Sequence[F
 
 def _raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHandle) -> _Raw:
     assert stored.logged is not None
-    numbers = stored.logged.numbers_of(reading.form.name, len(handle.changes))
-    first = min((each for each, mine in numbers.items() if mine), default=len(handle.changes))
+    names = stored.logged.names(len(handle.changes))
+    name = reading.form.name
+    first = next((at for at, each in enumerate(names) if name in each.values()), len(names))
     width = prefix_width(reading.groups)
     empty = np.empty(0, np.int64)
     groups, starts, sizes = [empty], [empty], [empty]
@@ -187,16 +187,15 @@ def _raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHa
             mine &= (changes.groups >= reading.first) & (changes.groups <= reading.last)
         cells = changes.cells
         places = np.flatnonzero(mine)
-        within = cells.select(places)
-        within.require(_HEAD, "a change", lambda found: damaged(reading.files.path, found))
-        found, known = within.numbers(1, ">i2"), numbers[first + changes.number]
-        places = places[found == next(iter(known)) if len(known) == 1 else np.isin(found, list(known))]
+        described = names[first + changes.number]
+        found = check_described(cells.select(places), described, reading.files.path)
+        places = places[np.isin(found, [number for number, each in described.items() if each == name])]
         if not len(places):
             continue
         chosen = cells.select(places)
         groups.append(changes.groups[places])
         operations.append(chosen.numbers(0, "u1"))
-        octets, offsets = chosen.cut(_HEAD - width).content()
+        octets, offsets = chosen.cut(HEAD_BYTES - width).content()
         octets = octets if octets.flags.writeable and octets.base is None else octets.copy()
         put_prefixes(octets, offsets[:-1], groups[-1], width)
         data.append(octets)

@@ -66,14 +66,15 @@ def _some_changes(
     left = _MOST_CHANGES
     for handle, log in logs:
         states = [each for each in log.states if each.kind != "timers"]
-        numbers = [log.numbers_of(each.name, len(handle.changes)) for each in states]
+        names = log.names(len(handle.changes))
         for changes in read_changes(files, handle.changes):
             cells = changes.cells
             long_enough = (changes.groups >= 0) & (cells.size >= 3)
             groups, cells = changes.groups[long_enough], cells.select(long_enough)
             found = cells.numbers(1, ">i2")
-            for state, known in zip(states, numbers, strict=True):
-                mine = np.isin(found, list(known[changes.number]))
+            for state in states:
+                described = names[changes.number].items()
+                mine = np.isin(found, [number for number, name in described if name == state.name])
                 if mine.any():
                     yield state, groups[mine][:left], cells.select(mine).select(slice(0, left))
                     left -= int(mine.sum())

@@ -10,10 +10,13 @@ The type of keys is nowhere in a changelog, but within that of timers. Source: `
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, keyed_header, read_state_meta
@@ -21,13 +24,16 @@ from statestore.formats.flink.serializers.unknown_lengths import Unit, read_unit
 from statestore.formats.flink.snapshot.data_input import DataInput
 from statestore.formats.flink.snapshot.handles import ChangelogHandle
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.streams.block_bytes import damaged
 from statestore.formats.flink.streams.change_sets import DESCRIPTION, read_changes
+from statestore.formats.kernels.arrays import Ints
 
 META_VERSIONS = (6, 7)
 """Versions of a state's description (``StateMetaInfoSnapshotReadersWriters``), which are read alike."""
 _OPERATIONS = (8, 9)
 _KEYED, _QUEUE = 0, 3
 _BEHIND = 3  # the number and the kind
+HEAD_BYTES = 3  # of a change: the operation and the number of its state
 _NO_DEFAULTS = b"\0\0"  # neither a time to live nor a default value
 
 
@@ -40,17 +46,17 @@ class LoggedStates:
     states: tuple[KeyedStateHeader, ...]
     numbers: tuple[tuple[int, int, str], ...]
 
-    def numbers_of(self, name: str, sets: int) -> dict[int, set[int]]:
-        """The numbers that a state has in each set of changes."""
+    def names(self, sets: int) -> list[dict[int, str]]:
+        """The names of the states in each set of changes, by their numbers there."""
         current: dict[int, str] = {}
-        found: dict[int, set[int]] = {}
+        found = []
         ordered = iter([*self.numbers, (sets, 0, "")])
         at, number, described = next(ordered)
         for each in range(sets):
             while at <= each:
                 current[number] = described
                 at, number, described = next(ordered)
-            found[each] = {number for number, state in current.items() if state == name}
+            found.append(dict(current))
         return found
 
 
@@ -63,6 +69,7 @@ def logged_states(files: SnapshotFiles, handle: ChangelogHandle) -> LoggedStates
     states: dict[str, KeyedStateHeader] = {}
     numbers: list[tuple[int, int, str]] = []
     known: dict[bytes, KeyedStateHeader] = {}
+    described: set[int] = set()
     for changes in read_changes(files, handle.changes, described=True):
         for place in (changes.groups == DESCRIPTION).nonzero()[0].tolist():
             data = changes.cells.cell(place)
@@ -71,8 +78,24 @@ def logged_states(files: SnapshotFiles, handle: ChangelogHandle) -> LoggedStates
                 known[body] = _described(data, files.path)
             state = known[body]
             states[state.name] = state
-            numbers.append((changes.number, int.from_bytes(data[-3:-1], "big", signed=True), state.name))
+            number = int.from_bytes(data[-3:-1], "big", signed=True)
+            numbers.append((changes.number, number, state.name))
+            described.add(number)
+        check_described(changes.cells.select(changes.groups >= 0), described, files.path)
     return LoggedStates(tuple(states.values()), tuple(numbers))
+
+
+def check_described(changes: Cells, described: Collection[int], path: str) -> Ints:
+    """Return the number of the state of each change; all of them must be described.
+
+    Raises CorruptError FLINK_FILE. Flink describes a state in front of its first change.
+    """
+    changes.require(HEAD_BYTES, "a change", lambda found: damaged(path, found))
+    numbers = changes.numbers(1, ">i2")
+    strange = ~np.isin(numbers, list(described))
+    if strange.any():
+        raise damaged(path, f"found a change of state {numbers[strange][0]}, which no change before it describes")
+    return numbers
 
 
 def _described(data: bytes, path: str) -> KeyedStateHeader:

@@ -126,7 +126,7 @@ class JsonCells:
         self._connection.register("lot", lot)
         # The name of a field is quoted within the path, and has no quote itself (`named_fields`).
         given = {} if field is None else {"path": f'$."{field}"'}
-        found: Any = self._connection.execute(f"SELECT {expression} AS c FROM lot", given).to_arrow_table()
+        found: Any = self._connection.sql(f"SELECT {expression} AS c FROM lot", params=given).to_arrow_table()
         return found.column("c").combine_chunks()
 
     def _wrong(self, text: Any, good: Any, expected: str, place: FilePlace) -> InvalidInputError:
