@@ -14,7 +14,7 @@ from pathlib import Path
 
 from statestore.catalog.checks.verify_changelogs import verify_changelogs
 from statestore.catalog.checks.verify_data import verify_data
-from statestore.catalog.checks.verify_engine import verify_state
+from statestore.catalog.checks.verify_engine import verify_nothing, verify_state
 from statestore.catalog.checks.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.checks.verify_log import LogFindings, verify_log
 from statestore.catalog.checks.verify_report import Progress, Report, Verification, problem_of
@@ -39,7 +39,7 @@ from statestore.catalog.log.store_spec import DESCRIPTION_COPY, KEYED, STORE_FIL
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.engines import expected
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError, StateStoreError, shown
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location, is_object_store, parse_location
@@ -199,9 +199,9 @@ def verify(
     """Check the stores of the warehouse at ``path`` (or the one store at ``path``), or only ``store``.
 
     Of the state of an engine, the newest version of each state is read in full, or only that of the state ``store``;
-    with ``deep``, each version that is kept. Stores are always checked in full. Damage is returned, not raised. Raises
-    NotFoundError PATH_NOT_FOUND, NOTHING_HERE, STORE_NOT_FOUND or TABLE_NOT_FOUND, and the errors of `inspect` for
-    state that cannot be opened at all.
+    with ``deep``, each version that is kept. Stores are always checked in full. Damage is returned, not raised: that of
+    files by which state is opened as the one problem of the whole. Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE,
+    STORE_NOT_FOUND or TABLE_NOT_FOUND, and the other errors of `inspect` for state that cannot be opened at all.
     """
     return [check(progress) for check in checks_at(path, store, deep=deep)]
 
@@ -218,7 +218,11 @@ def checks_at(
     ``options`` are those of a read of an engine's state. Raises as `verify`.
     """
     location = parse_location(path)
-    states = _states_at(location, options)
+    try:
+        states = _states_at(location, options)
+    except CorruptError as error:  # what says which states there are is damaged
+        damage = error
+        return [lambda _: verify_nothing(location, damage, deep=deep)]
     if states is not None:
         if store is not None and not states.knows(store):
             raise NotFoundError(

@@ -19,6 +19,7 @@ from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.notices import damage_to, notices_to
+from statestore.formats.places.locations import Location
 from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import Query
 
@@ -60,8 +61,20 @@ def _verified(states: EngineStates, name: str, progress: Callable[[Progress], No
     except StateStoreError as error:
         _add(report, table, error, None)
     report.finish()
+    known = (versions[0], versions[-1]) if versions and source.keeps_versions else None
+    return _verification(report, rows, known, deep)
+
+
+def verify_nothing(location: Location, error: CorruptError, *, deep: bool) -> Verification:
+    """Return the verification of state that damage keeps from being opened, so that no part of it was looked at."""
+    report = Report(location.name, lambda event: None, 0)
+    report.add(problem_of(error, str(location), "every read"))
+    return _verification(report, 0, None, deep)
+
+
+def _verification(report: Report, rows: int, versions: tuple[int, int] | None, deep: bool) -> Verification:
     return Verification(
-        store=name,
+        store=report.store,
         problems=tuple(report.problems),
         notes=tuple(report.notes),
         files=len(report.checked),
@@ -70,7 +83,7 @@ def _verified(states: EngineStates, name: str, progress: Callable[[Progress], No
         rows=rows,
         log_entries=0,
         checkpoints=0,
-        versions=(versions[0], versions[-1]) if versions and source.keeps_versions else None,
+        versions=versions,
         uncommitted=0,
         unreferenced=(),
         cache_bytes=0,

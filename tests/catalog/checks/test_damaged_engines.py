@@ -331,7 +331,7 @@ def test_damaged_logs_of_the_newest_batch(tmp_path: Path, log: str) -> None:
     empty(path / log / "5")
     empty(path / log / "4")
     with pytest.raises(CorruptError, match=rf"{log}/5: .*batch 3 is the newest .* without commits/4 to commits/5"):
-        statestore.verify(path)
+        statestore.inspect(path)
     for number in (4, 5):
         (path / "commits" / str(number)).unlink()
     assert statestore.inspect(path).table("state").scan(version=3).read_all().num_rows
@@ -371,3 +371,17 @@ def test_a_changed_offset_in_the_metadata_of_a_savepoint(tmp_path: Path) -> None
     (found,) = statestore.verify(folder, "kv-string.sum")
     assert found.problems
     assert all(str(file) in each.message and "savepoint" in each.message for each in found.problems)
+
+
+def test_damage_that_keeps_all_from_being_opened_is_the_one_problem(tmp_path: Path) -> None:
+    checkpoint = spark("spark4.3.0-agg__hdfs", tmp_path)
+    empty(checkpoint / "metadata")
+    for options in ([], ["--deep"]):
+        answer = run("verify", checkpoint, "--json", *options)
+        assert answer.code == 1
+        (found,) = answer.rows
+        (problem,) = found["problems"]
+        assert (found["ok"], found["files"], problem["affects"]) == (False, 0, "every read")
+        assert f"{checkpoint / 'metadata'}: " in problem["message"]
+    with pytest.raises(NotFoundError, match="PATH_NOT_FOUND"):
+        statestore.verify(tmp_path / "none")
