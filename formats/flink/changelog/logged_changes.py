@@ -83,7 +83,7 @@ class LoggedChanges:
 
     @property
     def adjoin(self) -> bool:
-        """Whether each scope and its payload follow one another in the same data."""
+        """Return whether each scope and its payload follow one another in the same data."""
         scopes, payloads = self.scopes, self.payloads
         return scopes.data is payloads.data and np.array_equal(scopes.start + scopes.size, payloads.start)
 

@@ -110,7 +110,7 @@ class _ArrayLines:
         self._depth = self._inside = 0
 
     def lines(self, part: bytes) -> bytes:
-        """What a part adds."""
+        """Return what a part adds."""
         block = self._held + part
         keep = len(block.rstrip(b"\\"))  # what backslashes escape follows them
         self._held, block = block[keep:], block[:keep]

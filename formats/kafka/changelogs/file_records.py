@@ -226,7 +226,7 @@ class _TextFaults:
 
     @property
     def times_known(self) -> bool:
-        """Whether each record has a timestamp."""
+        """Return whether each record has a timestamp."""
         return not self.without_time
 
     def note(self, batch: pa.RecordBatch, form: RecordForm) -> None:

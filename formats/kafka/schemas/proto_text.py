@@ -100,7 +100,7 @@ class _Tokens:
         return token
 
     def takes(self, token: str) -> bool:
-        """Whether this token is here; it is left behind."""
+        """Step behind this token; return whether it is here."""
         if self.token != token or self.kind in ("text", "end"):
             return False
         self.next()

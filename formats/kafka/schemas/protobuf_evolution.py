@@ -1,4 +1,4 @@
-"""Whether bytes of a message mean the same by a later or earlier message of that name.
+"""A check that bytes of a message mean the same by a later or earlier message of that name.
 
 Protobuf reads any bytes by any message: what does not fit is skipped or cut, and then a value is lost or another one.
 A reader may have more fields or fewer, other names, and types with more room; what else differs is refused, so that
@@ -21,7 +21,7 @@ _WIDER = {
 
 
 def difference(writer: ProtoMessage, reader: ProtoMessage) -> str | None:
-    """Words for what the writer's values cannot be by the reader; None where all can."""
+    """Return words for what the writer's values cannot be by the reader; None where all can."""
     waiting, seen = [(writer, reader)], set()
     while waiting:
         ours, theirs = waiting.pop()
