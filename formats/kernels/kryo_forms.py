@@ -62,7 +62,17 @@ UUID = 42
 TIMESTAMP = 43
 EMPTY_TEXT = 44
 UTF_TEXT = 45
-MOST_TAGS = 46
+
+# Numbers within objects of fields, with the tag of an int.
+UNSIGNED = 46  # varint without zigzag, of 32 bits
+OFFSET = 47  # seconds: a byte that counts quarters of an hour, or 127 and an int of 4 bytes
+
+# Objects of fields, each in a form of its own: a is the first of these forms, and the fourth number says how many.
+# They are also tags, whose entries contain those of the fields.
+FIRST_OF_FIELDS = 48
+ZONE_OFFSET, ZONE, ZONED_DATE_TIME, OFFSET_DATE_TIME, OFFSET_TIME = range(FIRST_OF_FIELDS, 53)
+PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE = range(53, 58)
+MOST_TAGS = 58
 
 INT_NUMBER, TEXT_NUMBER, LONG_NUMBER, DOUBLE_NUMBER = 2, 3, 9, 10
 """How every Kryo writes its own registered classes: their number + 2."""

@@ -25,7 +25,7 @@ def _calling(function: Callable[..., Any], compiled: dict[str, Any]) -> Any:
 
 _parts: dict[str, Any] = {}
 for _name in ("varint", "varlong", "signed", "wrapped", "fixed", "flagged", "text", "named_form", "local_date",
-              "local_time", "class_form", "usual_leaf", "maybe"):  # fmt: skip
+              "local_time", "class_form", "usual_leaf", "maybe", "moment", "field_number"):  # fmt: skip
     _parts[_name] = inlined(_calling(getattr(kryo_parts, _name), _parts))
 
 walk_object: Any = merged(_calling(kryo_walk.walk_object, _parts))

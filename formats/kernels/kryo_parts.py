@@ -264,6 +264,57 @@ def local_time(data: Any, at: int, end: int, is_old: bool) -> tuple[int, int]:
     return ((hour * 60 + minute) * 60 + second) * 1000000000 + nano, at
 
 
+def moment(data: Any, at: int, end: int, is_duration: bool, is_old: bool) -> tuple[int, int, int]:
+    """Seconds, nanoseconds, and the position behind them (negative as in `varint`)."""
+    value, more = 0, 0
+    if is_old:
+        more, at = varint(data, at, end, 5)
+        if at < 0:
+            return 0, 0, at
+        more = signed(more)
+    if is_duration and not is_old:
+        if end - at < 8:
+            return 0, 0, -SHORT
+        value = fixed(data, at, 8, False)
+        at += 8
+    else:
+        value, at = varlong(data, at, end)
+        if at < 0:
+            return 0, 0, at
+        value = signed(value) if is_old else wrapped(value)
+    if not is_old:
+        more, at = varint(data, at, end, 5)
+        if at < 0:
+            return 0, 0, at
+    if more < 0 or more > 999999999:
+        return 0, 0, -WRONG
+    return value, more, at
+
+
+def field_number(data: Any, at: int, end: int, is_offset: bool) -> tuple[int, int]:
+    """A varint of 32 bits without zigzag, or an offset in seconds; the position behind (negative as in `varint`)."""
+    value = 0
+    if is_offset:
+        if at >= end:
+            return 0, -SHORT
+        value = fixed(data, at, 1, False) * 900
+        at += 1
+        if value == 127 * 900:
+            if end - at < 4:
+                return 0, -SHORT
+            value = fixed(data, at, 4, False)
+            at += 4
+        if value < -64800 or value > 64800:
+            return 0, -WRONG
+        return value, at
+    value, at = varint(data, at, end, 5)
+    if at < 0:
+        return 0, at
+    if value >> 32 != 0:
+        return 0, -WRONG
+    return value - ((value >> 31) << 32), at
+
+
 def class_form(
     data: Any, at: int, end: int, names: Any, name_ends: Any, name_forms: Any, registered: Any, known: Any
 ) -> tuple[int, int]:

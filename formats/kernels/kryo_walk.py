@@ -33,6 +33,7 @@ from statestore.formats.kernels.kryo_forms import (
     EMPTY_LIST,
     EMPTY_MAP,
     ENUM_SET,
+    FIRST_OF_FIELDS,
     FLAG,
     FLAGGED_TEXT,
     FLOAT,
@@ -57,6 +58,7 @@ from statestore.formats.kernels.kryo_forms import (
     NOTHING_FORM,
     NULL,
     OBJECTS,
+    OFFSET,
     OPAQUE_FORM,
     OPTIONAL,
     PARENT,
@@ -68,17 +70,20 @@ from statestore.formats.kernels.kryo_forms import (
     TEXT_NUMBER,
     TIMESTAMP,
     TWO_LONGS,
+    UNSIGNED,
     UUID,
     VALUE,
     VOID,
 )
 from statestore.formats.kernels.kryo_parts import (
     class_form,
+    field_number,
     fixed,
     flagged,
     local_date,
     local_time,
     maybe,
+    moment,
     signed,
     text,
     usual_leaf,
@@ -93,6 +98,7 @@ _TYPED = 1  # objects of a form: their number; the form times 2, plus 1 if they 
 _CLOSE = 2  # the container is complete
 _COUNTED = 3  # a count, and so many objects with their classes, for each a of them
 _SAME = 4  # the class of all elements of a list, then so many; the second number is 1 if none can be null
+_FIELDS = 5  # objects of forms that follow one another: their number; the form of the next one
 
 
 def walk_object(
@@ -208,6 +214,9 @@ def walk_object(
             if at < 0:
                 return -at
             nullable = False
+        elif action == _FIELDS:
+            form, nullable = detail, False
+            stack[top, 2] = detail + 1
         else:
             form, nullable = detail >> 1, detail & 1 == 1
         if form == OPAQUE_FORM:
@@ -398,27 +407,14 @@ def walk_object(
             at += size * 8
             continue
         elif kind in (INSTANT, DURATION):
-            if is_old:
-                more, at = varint(data, at, end, 5)
-                if at < 0:
-                    return -at
-                more = signed(more)
-            if kind == DURATION and not is_old:
-                if end - at < 8:
-                    return SHORT
-                value = fixed(data, at, 8, False)
-                at += 8
-            else:
-                value, at = varlong(data, at, end)
-                if at < 0:
-                    return -at
-                value = signed(value) if is_old else wrapped(value)
-            if not is_old:
-                more, at = varint(data, at, end, 5)
-                if at < 0:
-                    return -at
-            if more < 0 or more > 999999999:
-                return WRONG
+            value, more, at = moment(data, at, end, kind == DURATION, is_old)
+            if at < 0:
+                return -at
+        elif kind in (UNSIGNED, OFFSET):
+            tag = INT
+            value, at = field_number(data, at, end, kind == OFFSET)
+            if at < 0:
+                return -at
         elif kind in (LOCAL_DATE, LOCAL_TIME, LOCAL_DATE_TIME):
             if kind != LOCAL_TIME:
                 if is_old and kind == LOCAL_DATE_TIME:  # an object of its own
@@ -461,7 +457,9 @@ def walk_object(
             depth += 1
             continue
         size, header, shared, least = 0, False, False, 1
-        if kind in (EMPTY_LIST, EMPTY_MAP):
+        if kind >= FIRST_OF_FIELDS:
+            size = int(forms[form, 3])
+        elif kind in (EMPTY_LIST, EMPTY_MAP):
             tag = LIST if kind == EMPTY_LIST else MAP
         elif kind == SINGLE:
             tag, size = LIST, 1
@@ -525,7 +523,9 @@ def walk_object(
         stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _CLOSE, 1, 0, inner
         depth += 1
         action, detail = _ANY, 0
-        if shared:
+        if kind >= FIRST_OF_FIELDS:
+            action, detail = _FIELDS, a
+        elif shared:
             action, detail = _SAME, 1 if int(forms[form, 3]) == 1 else 0
         elif (kind in (LIST, MAP)) and is_old and header:
             action, detail, size = _COUNTED, per, 1

@@ -17,6 +17,7 @@ from statestore.formats.flink.columns.kryo_json import json_of
 from statestore.formats.flink.columns.kryo_survey import note_type
 from statestore.formats.flink.columns.kryo_tapes import Tape, forms_of, tape_of
 from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
+from statestore.formats.flink.columns.kryo_zoned import with_texts
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
 from statestore.formats.flink.columns.program_writer import Place
 from statestore.formats.flink.columns.spreading import spread
@@ -122,6 +123,7 @@ def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
             tape = places.tape.values(roots)
         else:
             tape = tape_of(forms_of(kind), places.data, start, size)
+        tape = with_texts(tape, kind.is_old)
     except Opacity:
         raise Beyond("an object of Kryo within itself", "a column", "type binary for the values") from None
     if kind.place >= 0:

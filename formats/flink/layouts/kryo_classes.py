@@ -36,7 +36,8 @@ CONSTANTS: tuple[tuple[str, ...], ...] = (
 FIRST_OF_FLINK, FIRST_OF_JOB = 73, 85
 
 _Form = tuple[int, int, int, int]
-"""Kind, whether back references go to it, the kind's number, whether elements of a list are never null."""
+"""Kind, whether back references go to it, the kind's number, whether elements of a list are never null (or how many
+fields there are)."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,45 @@ _IMMUTABLE_LISTS = ("ListN", "List12", "SubList", "SetN", "Set12")
 _COMPARATORS = ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator")
 _ENTRIES = ("AbstractMap$SimpleEntry", "AbstractMap$SimpleImmutableEntry", "KeyValueHolder")
 _OF_ANY = ("java.lang.Number", "java.math.BigDecimal", "java.math.BigInteger", "java.util.Collection", "java.util.Date",
-           "java.util.List", "java.util.Map", "java.util.Set")  # fmt: skip
+           "java.util.List", "java.util.Map", "java.util.Set", "java.time.ZoneId")  # fmt: skip
 _OF_FINAL = ("[I", "[J", "[D", "[F", "[S", "[C", "[Z", "[B", "[Ljava.lang.String;", "java.util.UUID",
              "java.time.LocalDate", "java.time.LocalTime", "java.time.LocalDateTime", "java.time.Instant",
-             "java.time.Duration", "java.util.Optional")  # fmt: skip
+             "java.time.Duration", "java.util.Optional", "java.time.ZonedDateTime", "java.time.OffsetDateTime",
+             "java.time.OffsetTime", "java.time.ZoneOffset", "java.time.Period", "java.time.Year",
+             "java.time.YearMonth", "java.time.MonthDay")  # fmt: skip
 """Classes of the elements of arrays: those that others extend, so that each element tells its class, and final ones."""
+
+
+def _of_fields(is_old: bool) -> dict[str, tuple[int, tuple[_Form, ...]]]:
+    """The kind of each class that is written as fields, and their forms, which Kryo 2 has in the order of the names."""
+    if is_old:
+        number, date_time, offset = _plain(forms.INT), _tracked(forms.LOCAL_DATE_TIME), _tracked(forms.ZONE_OFFSET)
+        found: dict[str, tuple[int, tuple[_Form, ...]]] = {
+            "ZoneOffset": (forms.ZONE_OFFSET, (number,)),
+            "ZoneRegion": (forms.ZONE, (_tracked(forms.TEXT),)),
+            "ZonedDateTime": (forms.ZONED_DATE_TIME, (date_time, offset, _plain(forms.OPTIONAL))),
+            "OffsetDateTime": (forms.OFFSET_DATE_TIME, (date_time, offset)),
+            "OffsetTime": (forms.OFFSET_TIME, (offset, _tracked(forms.LOCAL_TIME))),
+            "Period": (forms.PERIOD, (number, number, number)),
+            "Year": (forms.YEAR, (number,)),
+            "YearMonth": (forms.YEAR_MONTH, (number, number)),
+            "MonthDay": (forms.MONTH_DAY, (number, number)),
+        }
+    else:
+        number, byte, date_time = _plain(forms.UNSIGNED), _plain(forms.BYTE), _plain(forms.LOCAL_DATE_TIME)
+        offset = _plain(forms.OFFSET)
+        found = {
+            "ZoneOffset": (forms.ZONE_OFFSET, (offset,)),
+            "ZoneRegion": (forms.ZONE, (_plain(forms.TEXT),)),
+            "ZonedDateTime": (forms.ZONED_DATE_TIME, (date_time, _plain(forms.TEXT))),
+            "OffsetDateTime": (forms.OFFSET_DATE_TIME, (date_time, offset)),
+            "OffsetTime": (forms.OFFSET_TIME, (_plain(forms.LOCAL_TIME), offset)),
+            "Period": (forms.PERIOD, (number, number, number)),
+            "Year": (forms.YEAR, (number,)),
+            "YearMonth": (forms.YEAR_MONTH, (number, byte)),
+            "MonthDay": (forms.MONTH_DAY, (byte, byte)),
+        }
+    return {f"java.time.{name}": each for name, each in found.items()}
 
 
 def _by_name(is_old: bool) -> dict[str, _Form]:
@@ -194,9 +229,15 @@ def _of_flink(is_old: bool) -> list[tuple[str, _Form]]:
         ("java.net.URI", _tracked(forms.TEXT)),
         ("java.net.InetSocketAddress", _plain(forms.OPAQUE_FORM)),
         ("java.util.UUID", _tracked(forms.TWO_LONGS)),
-        ("java.util.Locale", _plain(forms.OPAQUE_FORM)),
+        ("java.util.Locale", _plain(forms.OPAQUE_FORM) if chill else _tracked(forms.LOCALE)),
         ("java.text.SimpleDateFormat", _plain(forms.OPAQUE_FORM)),
     ]
+
+
+def _placed(form: _Form, firsts: Mapping[int, int], of_fields: Mapping[int, tuple[_Form, ...]]) -> _Form:
+    """The form; that of an object of fields with the place and the number of their forms."""
+    kind, tracked, _, _ = form
+    return (kind, tracked, firsts[kind], len(of_fields[kind])) if kind in of_fields else form
 
 
 @lru_cache(64)
@@ -209,15 +250,24 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...]) -> Kry
     rows: list[_Form] = [_plain(forms.OPAQUE_FORM), _plain(forms.NOTHING)]
     kept: dict[_Form, int] = {rows[1]: forms.NOTHING_FORM}
 
+    of_fields = dict(_of_fields(is_old).values())
+    of_fields[forms.LOCALE] = (_plain(forms.TEXT),) * 3
+    firsts: dict[int, int] = {}
+    for kind, fields in of_fields.items():  # behind one another, as the walk takes them
+        firsts[kind] = len(rows)
+        rows += [_placed(each, firsts, of_fields) for each in fields]
+
     def row(form: _Form) -> int:
         if form[0] == forms.OPAQUE_FORM:
             return 0
+        form = _placed(form, firsts, of_fields)
         if form not in kept:
             kept[form] = len(rows)
             rows.append(form)
         return kept[form]
 
     named = {name: row(form) for name, form in _by_name(is_old).items()}
+    named |= {name: row(_tracked(kind)) for name, (kind, _) in _of_fields(is_old).items()}
     for letter, primitive in zip("IFZBCSJD", _PRIMITIVES, strict=True):
         element = row(_plain(_PRIMITIVES[primitive]))
         if letter != "B":

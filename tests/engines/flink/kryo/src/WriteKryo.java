@@ -1,4 +1,5 @@
 import java.io.ByteArrayOutputStream;
+import java.io.Serializable;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.math.RoundingMode;
@@ -9,6 +10,15 @@ import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
+import java.time.MonthDay;
+import java.time.OffsetDateTime;
+import java.time.OffsetTime;
+import java.time.Period;
+import java.time.Year;
+import java.time.YearMonth;
+import java.time.ZoneId;
+import java.time.ZoneOffset;
+import java.time.ZonedDateTime;
 import java.time.temporal.ChronoUnit;
 import java.util.*;
 import java.util.concurrent.*;
@@ -35,6 +45,17 @@ public class WriteKryo {
     static class Holder {
         public Own own = new Own();
         public List<Integer> numbers = new ArrayList<>(List.of(1, 2));
+    }
+
+    enum Color {
+        RED,
+        GREEN {
+            @Override
+            public String toString() {
+                return "not the name";
+            }
+        },
+        BLUE
     }
 
     private static final String[] TEXTS = {
@@ -265,9 +286,87 @@ public class WriteKryo {
                 new ArrayList<>(Arrays.asList(1.5, -2.5, null, 3.0)), new ArrayList<>(Arrays.asList("a", "caf\u00e9", "", null, "a", "z".repeat(70))));
     }
 
+    static final ZoneId[] ZONES = {
+        ZoneOffset.UTC, ZoneOffset.ofHours(2), ZoneOffset.ofHoursMinutes(-3, -30), ZoneOffset.ofHoursMinutesSeconds(1, 2, 3),
+        ZoneOffset.ofTotalSeconds(-7), ZoneOffset.MAX, ZoneOffset.MIN, ZoneId.of("Europe/Berlin"), ZoneId.of("America/New_York"),
+        ZoneId.of("UTC"), ZoneId.of("GMT+2"), ZoneId.of("Asia/Kathmandu"),
+    };
+
+    static ZoneId zone(Random random) {
+        return ZONES[random.nextInt(ZONES.length)];
+    }
+
+    static LocalDateTime dateTime(Random random) {
+        LocalDate date = random.nextInt(8) == 0
+                ? LocalDate.of(new int[] {-12, 0, 9999, 10000, -123456, 999999999, -999999999, 1}[random.nextInt(8)], 2, 28)
+                : LocalDate.ofEpochDay(random.nextInt(40000) - 10000);
+        int[] nanos = {0, 0, 1, 120_000_000, 120_450_000, 999_999_999};
+        return LocalDateTime.of(date, LocalTime.of(random.nextInt(24), random.nextInt(2) * random.nextInt(60), random.nextInt(2) * random.nextInt(60),
+                nanos[random.nextInt(nanos.length)]));
+    }
+
+    /** Times with zones, and parts of dates. Their truth is what toString says. */
+    static Object zoned(Random random) {
+        switch (random.nextInt(8)) {
+            case 0: return ZonedDateTime.of(dateTime(random), zone(random));
+            case 1: return OffsetDateTime.of(dateTime(random), (ZoneOffset) ZONES[random.nextInt(7)]);
+            case 2: return OffsetTime.of(dateTime(random).toLocalTime(), (ZoneOffset) ZONES[random.nextInt(7)]);
+            case 3: return zone(random);
+            case 4: return random.nextInt(6) == 0 ? Period.ZERO
+                    : Period.of(random.nextInt(3) - 1, random.nextInt(2) * (random.nextInt(40) - 20), random.nextInt(2) * random.nextInt());
+            case 5: return Year.of(random.nextInt(3) == 0 ? new int[] {-12, 0, 10000, 999999999, -999999999, 7}[random.nextInt(6)] : 1900 + random.nextInt(200));
+            case 6: return YearMonth.of(random.nextInt(3) == 0 ? new int[] {-12, 0, 10000, 999999999, -999999999, 7}[random.nextInt(6)] : 2024, 1 + random.nextInt(12));
+            default: return MonthDay.of(1 + random.nextInt(12), 1 + random.nextInt(28));
+        }
+    }
+
+    /** Values of times with zones, alone and in others, in which some objects come twice. */
+    static List<Object> times() {
+        Random random = new Random(20260202);
+        List<Object> found = new ArrayList<>();
+        for (int i = 0; i < 120; i++) found.add(zoned(random));
+        for (int i = 0; i < 12; i++) {
+            List<Object> each = new ArrayList<>(Arrays.asList(zoned(random), "a", null, zoned(random), zoned(random), i));
+            each.add(each.get(0));
+            found.add(each);
+            found.add(new LinkedHashMap<>(Map.of(zoned(random), each)));
+        }
+        OffsetDateTime one = OffsetDateTime.of(2024, 1, 2, 3, 4, 0, 0, ZoneOffset.ofHours(2));
+        ZonedDateTime other = ZonedDateTime.of(LocalDateTime.of(2024, 7, 2, 3, 4, 5, 600), ZoneId.of("Europe/Berlin"));
+        found.add(new ArrayList<>(Arrays.asList(one, OffsetDateTime.of(2025, 1, 2, 3, 4, 5, 0, one.getOffset()), null, one)));
+        found.add(new ArrayList<>(Arrays.asList(other, ZonedDateTime.of(LocalDateTime.of(2025, 1, 2, 3, 4), other.getZone()), other, other.getZone(), other.getOffset())));
+        found.add(new ArrayList<>(Arrays.asList(other.getOffset(), OffsetTime.of(LocalTime.of(5, 6), one.getOffset()), one, OffsetTime.of(LocalTime.of(7, 8, 9), other.getOffset()))));
+        found.add(Optional.of(other));
+        found.add(new TreeMap<>(Map.of("a", Year.of(2024), "b", Year.of(-5))));
+        found.add(new OffsetDateTime[] {one, null});
+        found.add(new ZoneId[] {other.getZone(), null, ZoneOffset.UTC});
+        return found;
+    }
+
+    static List<Object> locales() {
+        return Arrays.asList(Locale.US, Locale.GERMAN, Locale.ROOT, new Locale("", "DE"), new Locale("de", "DE", "POSIX"), new Locale("es", "", "x"),
+                new ArrayList<>(Arrays.asList(Locale.US, Locale.US, null, Locale.JAPAN)));
+    }
+
+    /** Values with an enum of this program. */
+    static List<Object> enums() {
+        List<Object> all = new ArrayList<>(Arrays.asList(Color.BLUE, Color.GREEN, null, Color.RED, Color.GREEN));
+        EnumMap<Color, Long> map = new EnumMap<>(Color.class);
+        map.put(Color.GREEN, 5L);
+        map.put(Color.BLUE, null);
+        return Arrays.asList(
+                Color.RED, Color.GREEN, all, new ArrayList<>(List.of(Color.RED, Color.BLUE)), new ArrayList<>(List.of(Color.GREEN, Color.GREEN)),
+                new LinkedHashSet<>(List.of(Color.BLUE, Color.GREEN)), new TreeMap<>(Map.of(Color.RED, 1L, Color.GREEN, 2L)), map,
+                EnumSet.of(Color.GREEN, Color.BLUE), EnumSet.noneOf(Color.class), Optional.of(Color.BLUE),
+                new ArrayList<>(Arrays.asList(DayOfWeek.MONDAY, Color.GREEN, "z")), new HashMap<>(Map.of("k", new ArrayList<>(List.of(Color.BLUE)))),
+                Arrays.asList(Color.RED, Color.GREEN), new TreeMap<>(Map.of(1, EnumSet.allOf(Color.class))));
+    }
+
     public static void main(String[] arguments) throws Exception {
+        Class<?>[] more = {Serializable.class, Cloneable.class, Comparable.class, Color.class};
         Class<?>[] types = {Object.class, List.class, Map.class, Set.class, UUID.class, Optional.class, Date.class, BitSet.class, Holder.class};
         for (Class<?> type : types) snapshot(type);
+        for (Class<?> type : more) snapshot(type);
         Random random = new Random(20260101);
         for (int i = 0; i < 6; i++) {
             write(UUID.class, new UUID(random.nextLong(), random.nextLong()));
@@ -288,5 +387,9 @@ public class WriteKryo {
         int count = Integer.parseInt(arguments[0]);
         for (int i = 0; i < count; i++) write(Object.class, value(random, 4));
         for (Object each : others()) write(Object.class, each);
+        for (Object each : times()) write(Serializable.class, each);
+        for (Object each : locales()) write(Cloneable.class, each);
+        for (Object each : enums()) write(Comparable.class, each);
+        for (Object each : enums()) write(Color.class, each);
     }
 }
