@@ -171,7 +171,7 @@ def _read_kryo(source: SnapshotInput, name: str, version: int) -> FlinkType:
     given += optional_map(source, "default serializer classes of Kryo")
     if any(each.name.startswith(("java.", "[")) for each in given):
         return Opaque(_serializer_of(name), class_name)
-    return KryoOf(_serializer_of(name), class_name, registrations=registrations)
+    return KryoOf(_serializer_of(name), class_name, registrations=registrations, has_defaults=bool(given))
 
 
 def _has_serializer(data: DataInput, registration: Entry) -> bool:

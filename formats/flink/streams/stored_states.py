@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
+from statestore.formats.flink.layouts.kryo_classes import Enums
 from statestore.formats.flink.serializers.backend_header import (
     VERSION,
     BackendHeader,
@@ -123,10 +124,14 @@ class StoredStates:
         return [_distinct(each) for each in found.values()]
 
 
-def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, *, is_old: bool = True) -> StoredStates:
+def stored_states(
+    files: SnapshotFiles, operator: OperatorSnapshot, label: str, *, is_old: bool = True, enums: Enums = ()
+) -> StoredStates:
     """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
 
-    ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x.
+    ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x. ``enums`` are the job's,
+    as a user declares them. Where the job gave Kryo serializers for all subclasses of some classes, they may not be
+    written as enums, and are not read as such.
 
     State that cannot be read is left out, and ``error`` is why: other operators may be whole. Raises InvalidInputError
     NO_ACCESS.
@@ -136,10 +141,12 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
     errors: list[StateStoreError] = []
 
     def change(kind: FlinkType) -> FlinkType:
-        return replace(kind, is_old=is_old) if isinstance(kind, KryoOf) else kind
+        if not isinstance(kind, KryoOf):
+            return kind
+        return replace(kind, is_old=is_old, enums=() if kind.has_defaults else enums)
 
     def changed(found: Any) -> Any:
-        if found is None or is_old:
+        if found is None or (is_old and not enums):
             return found
         header = replaced(found.header, change)
         if not isinstance(found, StoredKeyed):
