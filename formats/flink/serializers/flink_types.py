@@ -465,7 +465,7 @@ def cut_where_opaque(kind: FlinkType) -> FlinkType:
     if number + 1 == len(kinds):
         last = cut_where_opaque(kinds[number])
     elif number > 0:
-        last = RestOf(part.serializer, part.class_name)
+        last = RestOf(part.serializer, part.class_name, remedy=part.remedy)
         names[number] += BEHIND
     else:
         return kind
