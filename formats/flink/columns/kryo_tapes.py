@@ -137,7 +137,7 @@ def fault_of(status: int, left: int) -> Wrong | Opacity:
 
 def forms_of(kind: KryoOf) -> KryoForms:
     """The forms that a type knows."""
-    return kryo_forms(kind.is_old, kind.registrations)
+    return kryo_forms(kind.is_old, kind.registrations, kind.is_scala)
 
 
 NO_TAPE = np.zeros((5, 0), np.int64)

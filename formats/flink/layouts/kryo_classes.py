@@ -2,7 +2,7 @@
 
 Source: the default serializers of Kryo 2.24 (Flink 1.x) and 5.6 (Flink 2.x), and ``FlinkChillPackageRegistrar`` of
 Flink, which gives the numbers 73 to 84 to some classes; those that a job registers follow from 85 on. With Flink's
-Scala API classes of Scala have the numbers before, and their forms are not read.
+Scala API classes of Scala have the numbers before, see ``kryo_scala``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.flink.layouts import kryo_scala as scala
+from statestore.formats.flink.layouts.kryo_scala import Form as _Form
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bytes, Ints
 
@@ -30,14 +32,14 @@ CONSTANTS: tuple[tuple[str, ...], ...] = (
     ),
     ("UP", "DOWN", "CEILING", "FLOOR", "HALF_UP", "HALF_DOWN", "HALF_EVEN", "UNNECESSARY"),
     ("INSTANCE",),
+    ("left", "right"),
 )  # fmt: skip
-"""The constants of the JDK's enums, which Kryo writes as numbers. Those of other enums are code of a job."""
+"""The constants of the JDK's enums, which Kryo writes as numbers, and last the names of the sides of Scala's Either.
+
+Those of other enums are code of a job.
+"""
 
 FIRST_OF_FLINK, FIRST_OF_JOB = 73, 85
-
-_Form = tuple[int, int, int, int]
-"""Kind, whether back references go to it, the kind's number, whether elements of a list are never null (or how many
-fields there are)."""
 
 
 @dataclass(frozen=True)
@@ -240,12 +242,28 @@ def _placed(form: _Form, firsts: Mapping[int, int], of_fields: Mapping[int, tupl
     return (kind, tracked, firsts[kind], len(of_fields[kind])) if kind in of_fields else form
 
 
+def _numbers_of_scala(rows: list[_Form]) -> dict[str, int]:
+    """Add the forms of the fields of Scala's big numbers, and return the forms of these.
+
+    A ``BigDecimal`` is a number of Java, the hash code and a ``MathContext``, which is the precision and the rounding.
+    """
+    context = len(rows)
+    rows += [_plain(forms.INT), _tracked(forms.CONSTANT, 4)]
+    decimal = len(rows)
+    rows += [_tracked(forms.BIG_DECIMAL), _plain(forms.INT), (forms.MATH_CONTEXT, 1, context, 2)]
+    whole = len(rows)
+    rows += [_tracked(forms.BIG_INTEGER)]
+    rows += [(forms.SHOWN, 1, decimal, 3), (forms.SHOWN, 1, whole, 1)]
+    return {"scala.math.BigDecimal": len(rows) - 2, "scala.math.BigInt": len(rows) - 1}
+
+
 @lru_cache(64)
-def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...]) -> KryoForms:
+def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], is_scala: bool = False) -> KryoForms:
     """The forms for a serializer with these registrations: class names, and whether the job gave a serializer.
 
-    A class that Kryo or Flink has registered keeps its number, unless the job gave a serializer. Whether a class of
-    Scala has one depends on the classes of the job, so that numbers behind such a class are not known.
+    A class that Kryo or Flink has registered keeps its number, unless the job gave a serializer. ``is_scala``: the job
+    has Flink's Scala API, which registers classes of Scala. Where that is not known, numbers behind such a class are
+    not known either.
     """
     rows: list[_Form] = [_plain(forms.OPAQUE_FORM), _plain(forms.NOTHING)]
     kept: dict[_Form, int] = {rows[1]: forms.NOTHING_FORM}
@@ -267,6 +285,9 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...]) -> Kry
         return kept[form]
 
     named = {name: row(form) for name, form in _by_name(is_old).items()}
+    if is_old:
+        named |= {name: row(form) for name, form in {**scala.ALWAYS_NAMED, **(scala.NAMED if is_scala else {})}.items()}
+        named |= _numbers_of_scala(rows)
     named |= {name: row(_tracked(kind)) for name, (kind, _) in _of_fields(is_old).items()}
     for letter, primitive in zip("IFZBCSJD", _PRIMITIVES, strict=True):
         element = row(_plain(_PRIMITIVES[primitive]))
@@ -283,7 +304,10 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...]) -> Kry
         named[array] = row(_tracked(forms.OBJECTS, named.get(name) or by_number[name]))
     numbers = [named[each] if each in named else row(_plain(_PRIMITIVES[each])) for each in _FIRST_NUMBERS]
     numbers.append(row(_plain(forms.VOID)) if is_old else 0)
+    of_scala = scala.NUMBERED if is_old else ()
+    numbers += [row(form) for _, form in of_scala]
     numbers += [0] * (FIRST_OF_FLINK - len(numbers))
+    names_of_scala = {name for name, _ in of_scala}
     fixed = {*_FIRST_NUMBERS, *(f"java.lang.{box}" for box in boxes), "java.lang.Void"}
     for name, form in _of_flink(is_old):
         numbers.append(row(form))
@@ -293,8 +317,9 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...]) -> Kry
             numbers.append(0)
             named.pop(name, None)
             fixed.add(name)
-        elif name.startswith("scala."):
-            break
+        elif name in names_of_scala:
+            if not is_scala:
+                break
         elif name not in fixed:
             numbers.append(named.get(name, 0))
             fixed.add(name)

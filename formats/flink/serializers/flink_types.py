@@ -305,13 +305,15 @@ class KryoOf(Opaque):
 
     ``registrations`` are the classes that are registered, and whether a job gave a serializer for each. ``is_old``:
     Kryo 2, that of Flink 1.x. ``column`` is the type in which all values are shown; None: as texts of JSON. ``place``
-    tells the parts of a type apart whose columns are looked for.
+    tells the parts of a type apart whose columns are looked for. ``is_scala``: the job has Flink's Scala API, whose
+    serializers Kryo uses for collections of Scala.
     """
 
     registrations: tuple[tuple[str, bool], ...] = ()
     is_old: bool = True
     column: pa.DataType | None = None
     place: int = -1
+    is_scala: bool = False
 
 
 @dataclass(frozen=True)
@@ -461,6 +463,19 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     if isinstance(kind, UnionOf):
         return tuple(each for _, _, each in kind.cases)
     return ()
+
+
+def of_scala(found: Any) -> bool:
+    """Whether a type, or one in a dataclass that holds types, is of Flink's Scala API."""
+    met = False
+
+    def note(kind: FlinkType) -> FlinkType:
+        nonlocal met
+        met = met or isinstance(kind, (OptionOf, TryOf, TraversableOf)) or (isinstance(kind, TupleOf) and kind.is_scala)
+        return kind
+
+    replaced(found, note)
+    return met
 
 
 def replaced(found: Any, change: Callable[[FlinkType], FlinkType]) -> Any:
