@@ -17,6 +17,7 @@ from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
 from statestore.formats.flink.columns.kryo_columns import shown_type
 from statestore.formats.flink.columns.kryo_survey import taking_notes
+from statestore.formats.flink.layouts.kryo_enums import remedy_for
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.declared import JSON
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque, replaced
@@ -135,7 +136,9 @@ def _without(kind: KryoOf, found: tuple[bool, str | None]) -> FlinkType:
     """The part as opaque bytes, with the class in them that stands in the way, unless they are read."""
     is_opaque, name = found
     inside = f" with {name}" if name and name != kind.class_name else ""
-    return Opaque(kind.serializer, f"{kind.class_name}{inside}") if is_opaque else kind
+    if not is_opaque:
+        return kind
+    return Opaque(kind.serializer, f"{kind.class_name}{inside}", remedy=remedy_for(kind, name))
 
 
 def _with(kind: KryoOf, found: pa.DataType) -> FlinkType:

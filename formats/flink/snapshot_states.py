@@ -145,7 +145,9 @@ class OpenedSnapshot:
             operator = self.operator(number)
             assert operator is not None
             is_old = self.metadata.version < FIRST_OF_FLINK_2
-            self.found[number] = stored_states(self.files, operator, self.labels[number], is_old=is_old)
+            self.found[number] = stored_states(
+                self.files, operator, self.labels[number], is_old=is_old, enums=self.settings.enums
+            )
         return self.found[number]
 
     def error_of(self, number: str) -> StateStoreError | None:

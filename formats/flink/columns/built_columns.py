@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -123,7 +123,7 @@ def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
             tape = places.tape.values(roots)
         else:
             tape = tape_of(forms_of(kind), places.data, start, size)
-        tape = with_texts(tape, kind.is_old)
+        tape = with_texts(replace(tape, enums=kind.enums), kind.is_old)
     except Opacity:
         raise Beyond("an object of Kryo within itself", "a column", "type binary for the values") from None
     if kind.place >= 0:

@@ -377,10 +377,11 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
     octets = data[at : min(stop, at + _SHOWN_BYTES)].tobytes().hex()
     where = f"{octets}..." if stop - at > _SHOWN_BYTES else octets or "no bytes"
     if isinstance(fault, Opacity):
+        first = f"{fault.remedy}; else " if fault.remedy else ""
         return UnsupportedError(
             ErrorCode.FLINK_OPAQUE,
             f"{origin}: found {fault.whose}, which only the job's classes decode, in bytes {where}; expected values "
-            "that the file describes; read the other columns, or give the type binary for the values",
+            f"that the file describes; {first}read the other columns, or give the type binary for the values",
         )
     if isinstance(fault, Beyond):
         remedy = "type string for the values, or struct<start: bigint, end: bigint> for a time window"

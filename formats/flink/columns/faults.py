@@ -23,11 +23,11 @@ class Short(Wrong):
 
 
 class Opacity(Exception):
-    """A part that only the job's classes decode; ``whose`` names it."""
+    """A part that only the job's classes decode; ``whose`` names it, ``remedy`` is the option that may help, or ""."""
 
-    def __init__(self, whose: str) -> None:
-        super().__init__(whose)
-        self.whose = whose
+    def __init__(self, whose: str, remedy: str = "") -> None:
+        super().__init__(whose, remedy)
+        self.whose, self.remedy = whose, remedy
 
 
 class Beyond(Exception):

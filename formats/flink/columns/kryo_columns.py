@@ -19,7 +19,7 @@ from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.columns.spreading import spread
 from statestore.formats.flink.columns.text_columns import modified_text_column, text_of_units
 from statestore.formats.flink.columns.time_columns import days_of_dates, micros_of_millis, nanos_of
-from statestore.formats.flink.layouts.kryo_classes import CONSTANTS
+from statestore.formats.flink.layouts.kryo_classes import CONSTANTS, Enums
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bools, Ints
 
@@ -238,16 +238,23 @@ def hex_digits(octets: np.ndarray) -> np.ndarray:
 
 
 def _constants(tape: Tape, rows: Ints) -> pa.Array:
-    names: list[str] = []
-    first = np.zeros(len(CONSTANTS) + 1, np.int64)
-    for number, constants in enumerate(CONSTANTS):
-        names += constants
-        first[number + 1] = len(names)
-    which = tape.more[rows]
-    place = tape.value[rows]
-    if (place >= (first[1:] - first[:-1])[which]).any():
-        raise Wrong("a number that no constant of an enum has", "one of its constants")
-    return pa.array(names).take(pa.array(first[which] + place))
+    every = (*CONSTANTS, *(constants for _, constants in tape.enums))
+    counts: Ints = np.array([len(each) for each in every])
+    which, place = tape.more[rows], tape.value[rows]
+    wrong = np.flatnonzero(place >= counts[which])
+    if len(wrong):
+        raise _no_constant(tape.enums, int(which[wrong[0]]) - len(CONSTANTS), int(place[wrong[0]]))
+    names = pa.array([name for each in every for name in each])
+    return names.take(pa.array(ends_of(counts)[which] + place))
+
+
+def _no_constant(enums: Enums, number: int, place: int) -> Wrong:
+    if number < 0:
+        return Wrong("a number that no constant of an enum has", "one of its constants")
+    name, constants = enums[number]
+    return Wrong(
+        f"constant {place + 1} of enum {name}", f"at most {len(constants)}, as so many are declared for class {name}"
+    )
 
 
 def _big_integers(tape: Tape, rows: Ints) -> pa.Array:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from statestore.formats.bytes.byte_columns import ends_of
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
-from statestore.formats.flink.layouts.kryo_classes import KryoForms, kryo_forms
+from statestore.formats.flink.layouts.kryo_classes import Enums, KryoForms, kryo_forms
 from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.kernels import compiled_use, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
@@ -43,6 +43,7 @@ class Tape:
     """The entries of some values in ``data``; ``roots`` has the entry of each value.
 
     ``parent`` is the entry of the container, -1 for a value itself, ``behind`` the entry behind all that one contains.
+    ``enums`` are those of a job whose constants stand in it as numbers.
     """
 
     data: Bytes
@@ -52,6 +53,7 @@ class Tape:
     parent: Ints
     behind: Ints
     roots: Ints
+    enums: Enums = ()
 
     def children(self, containers: Ints) -> tuple[Ints, Ints]:
         """The entries that these containers hold, in order, and how many each has."""
@@ -137,7 +139,7 @@ def fault_of(status: int, left: int) -> Wrong | Opacity:
 
 def forms_of(kind: KryoOf) -> KryoForms:
     """The forms that a type knows."""
-    return kryo_forms(kind.is_old, kind.registrations, kind.is_scala)
+    return kryo_forms(kind.is_old, kind.registrations, kind.enums, kind.is_scala)
 
 
 NO_TAPE = np.zeros((5, 0), np.int64)

@@ -7,7 +7,7 @@ Scala API classes of Scala have the numbers before, see ``kryo_scala``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,6 +40,8 @@ Those of other enums are code of a job.
 """
 
 FIRST_OF_FLINK, FIRST_OF_JOB = 73, 85
+Enums = tuple[tuple[str, tuple[str, ...]], ...]
+"""Classes of a job's enums and their constants in order. Their numbers follow those of `CONSTANTS`."""
 
 
 @dataclass(frozen=True)
@@ -257,9 +259,42 @@ def _numbers_of_scala(rows: list[_Form]) -> dict[str, int]:
     return {"scala.math.BigDecimal": len(rows) - 2, "scala.math.BigInt": len(rows) - 1}
 
 
+_BOXES = {"Integer": "int", "Float": "float", "Boolean": "boolean", "Byte": "byte", "Character": "char",
+          "Short": "short", "Long": "long", "Double": "double"}  # fmt: skip
+
+
+def is_public(class_name: str) -> bool:
+    """Return whether the form of a class is known in any version of Kryo, or is not read in any."""
+    known = [{each for each, _ in _of_flink(True)}, {f"java.lang.{box}" for box in _BOXES}, _PRIMITIVES]
+    known += [scala.NAMED, scala.ALWAYS_NAMED, {name for name, _ in scala.NUMBERED}]
+    known += [found for is_old in (True, False) for found in (_by_name(is_old), _of_fields(is_old))]
+    return any(class_name in each for each in known)
+
+
+def _of_enums(enums: Enums, is_old: bool, registered: Collection[str]) -> dict[str, _Form]:
+    """The forms of declared enums and of their constants with bodies, which are classes with numbers behind the name.
+
+    The numbers count all classes without a name inside the enum. A constant of an enum that is registered is written
+    under the number of the enum, so other classes have such names then.
+    """
+    constant = _tracked if is_old else _plain
+    forms_of = {name: constant(forms.CONSTANT, number) for number, (name, _) in enumerate(enums, len(CONSTANTS))}
+    bodies = {
+        f"{name}${body}": forms_of[name]
+        for name, constants in enums
+        if name not in registered
+        for body in range(1, 4 * len(constants) + 17)
+    }
+    return bodies | forms_of
+
+
 @lru_cache(64)
-def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], is_scala: bool = False) -> KryoForms:
+def kryo_forms(
+    is_old: bool, registrations: tuple[tuple[str, bool], ...], enums: Enums = (), is_scala: bool = False
+) -> KryoForms:
     """The forms for a serializer with these registrations: class names, and whether the job gave a serializer.
+
+    ``enums`` are those that a user declares, but for classes to which the job gave a serializer.
 
     A class that Kryo or Flink has registered keeps its number, unless the job gave a serializer. ``is_scala``: the job
     has Flink's Scala API, which registers classes of Scala. Where that is not known, numbers behind such a class are
@@ -293,9 +328,7 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], is_sca
         element = row(_plain(_PRIMITIVES[primitive]))
         if letter != "B":
             named[f"[{letter}"] = row(_tracked(forms.ARRAY, element))
-    boxes = {"Integer": "int", "Float": "float", "Boolean": "boolean", "Byte": "byte", "Character": "char",
-             "Short": "short", "Long": "long", "Double": "double"}  # fmt: skip
-    for box, primitive in boxes.items():
+    for box, primitive in _BOXES.items():
         named[f"[Ljava.lang.{box};"] = row(_tracked(forms.OBJECTS, row(_plain(_PRIMITIVES[primitive]))))
     named["[Ljava.lang.String;"] = row(_tracked(forms.OBJECTS, named["java.lang.String"]))
     by_number = {name: row(form) for name, form in _of_flink(is_old)}
@@ -308,10 +341,13 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], is_sca
     numbers += [row(form) for _, form in of_scala]
     numbers += [0] * (FIRST_OF_FLINK - len(numbers))
     names_of_scala = {name for name, _ in of_scala}
-    fixed = {*_FIRST_NUMBERS, *(f"java.lang.{box}" for box in boxes), "java.lang.Void"}
+    fixed = {*_FIRST_NUMBERS, *(f"java.lang.{box}" for box in _BOXES), "java.lang.Void"}
     for name, form in _of_flink(is_old):
         numbers.append(row(form))
         fixed.add(name)
+    for name, form in _of_enums(enums, is_old, {name for name, _ in registrations}).items():
+        if name not in fixed:
+            named.setdefault(name, row(form))
     for name, has_serializer in registrations:
         if has_serializer:
             numbers.append(0)

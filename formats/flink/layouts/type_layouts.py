@@ -221,8 +221,9 @@ def _other(kind: FlinkType) -> Shape:
 
 
 def whose(kind: Opaque) -> str:
-    """The serializer and the class of bytes that cannot be decoded."""
-    return f"{kind.serializer} of {kind.class_name}" if kind.class_name else kind.serializer
+    """The serializer and the class of bytes that cannot be decoded, and what may help in parentheses."""
+    found = f"{kind.serializer} of {kind.class_name}" if kind.class_name else kind.serializer
+    return f"{found} ({kind.remedy})" if kind.remedy else found
 
 
 def unsupported(what: str) -> UnsupportedError:

@@ -8,7 +8,7 @@ Flink 1.20 and 2.3, package ``org.apache.flink.api.common.typeutils.base`` where
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -291,12 +291,13 @@ class Opaque(FlinkType):
 
     ``serializer`` is the class of the serializer, or of its snapshot where it is not one of Flink's; "" where a field
     has none. ``class_name`` is that of the values, or "". ``declared`` is the type that a user gave for it; None: the
-    value is shown as binary.
+    value is shown as binary. ``remedy`` is the option that may help, "" where none is known.
     """
 
     serializer: str
     class_name: str = ""
     declared: pa.DataType | None = None
+    remedy: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -305,14 +306,17 @@ class KryoOf(Opaque):
 
     ``registrations`` are the classes that are registered, and whether a job gave a serializer for each. ``is_old``:
     Kryo 2, that of Flink 1.x. ``column`` is the type in which all values are shown; None: as texts of JSON. ``place``
-    tells the parts of a type apart whose columns are looked for. ``is_scala``: the job has Flink's Scala API, whose
-    serializers Kryo uses for collections of Scala.
+    tells the parts of a type apart whose columns are looked for. ``enums`` are the enums of the job that a user
+    declares. ``has_defaults``: the job gave serializers for all subclasses of some classes. ``is_scala``: the job has
+    Flink's Scala API, whose serializers Kryo uses for collections of Scala.
     """
 
     registrations: tuple[tuple[str, bool], ...] = ()
     is_old: bool = True
     column: pa.DataType | None = None
     place: int = -1
+    enums: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    has_defaults: bool = False
     is_scala: bool = False
 
 

@@ -237,7 +237,7 @@ def or_opaque(kind: FlinkType, inside: bool = False) -> FlinkType:
     part = opaque_inside(kind) if inside else opaque_part(kind)
     if part is None:
         return Opaque("", shown(kind))
-    return Opaque(part.serializer, part.class_name)
+    return Opaque(part.serializer, part.class_name, remedy=part.remedy)
 
 
 def _divided(form: KeyedForm) -> KeyedForm:

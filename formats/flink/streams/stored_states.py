@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
+from statestore.formats.flink.layouts.kryo_classes import Enums
 from statestore.formats.flink.serializers.backend_header import (
     VERSION,
     BackendHeader,
@@ -131,10 +132,14 @@ class StoredStates:
         return [_distinct(each) for each in found.values()]
 
 
-def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, *, is_old: bool = True) -> StoredStates:
+def stored_states(
+    files: SnapshotFiles, operator: OperatorSnapshot, label: str, *, is_old: bool = True, enums: Enums = ()
+) -> StoredStates:
     """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
 
-    ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x.
+    ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x. ``enums`` are the job's,
+    as a user declares them. Where the job gave Kryo serializers for all subclasses of some classes, they may not be
+    written as enums, and are not read as such.
 
     State that cannot be read is left out, and ``error`` is why: other operators may be whole. Raises InvalidInputError
     NO_ACCESS.
@@ -144,7 +149,9 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
     errors: list[StateStoreError] = []
 
     def change(kind: FlinkType) -> FlinkType:
-        return replace(kind, is_old=is_old) if isinstance(kind, KryoOf) else kind
+        if not isinstance(kind, KryoOf):
+            return kind
+        return replace(kind, is_old=is_old, enums=() if kind.has_defaults else enums)
 
     def read(subtask: Subtask) -> tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]:
         keyed = timers = elements = None
@@ -157,7 +164,9 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str, 
                 elements = _elements(files, subtask, where)
         except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
-        return (keyed, timers, elements) if is_old else (_changed(keyed, change), timers, _changed(elements, change))
+        if is_old and not enums:
+            return keyed, timers, elements
+        return (_changed(keyed, change), timers, _changed(elements, change))
 
     found = _at_once(read, [each for each in operator.subtasks if not each.finished], files.folder.is_local)
     if is_old and _has_scala_api(found):

@@ -1,0 +1,245 @@
+"""Enums of a job in values of Kryo, which Flink's KryoSerializer wrote as numbers, by the declaration of a user."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.flink import metadata_bytes as meta
+from support.flink import snapshot_bytes as types
+from support.flink.snapshot_reads import rows_of, source_at
+from support.flink.value_model import in_each_way, varint
+from test_kryo_columns import RELEASES, decoded, is_json, kinds, of_json, outcome, values
+
+from benchmarks.engines import flink_forms
+from benchmarks.engines.flink_forms import FIRST_KEY, OPERATOR, Form, kryo, real_kryo
+from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.kryo_sample import _without
+from statestore.formats.flink.layouts.type_layouts import whose
+from statestore.formats.flink.serializers.flink_types import KryoOf
+from statestore.formats.flink.serializers.snapshots import read_snapshot
+from statestore.formats.flink.snapshot.data_input import DataInput
+
+NAME = "WriteKryo$Color"
+COLORS = ((NAME, ("RED", "GREEN", "BLUE")),)
+DECLARED = f"class:{NAME}=enum<RED, GREEN, BLUE>"
+CLASSES = ["java.lang.Comparable", NAME]
+each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
+
+
+def kind_of(release: str, class_name: str = CLASSES[0], **changed: Any) -> KryoOf:
+    found = kinds(release)[class_name]
+    assert isinstance(found, KryoOf)
+    return replace(found, **{"enums": COLORS, **changed})
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("class_name", CLASSES)
+def test_constants_that_flink_wrote_have_their_names(release: str, class_name: str) -> None:
+    """By name and by number, with bodies, alone and in lists, sets, maps, ``EnumSet`` and ``EnumMap``."""
+    known = values(release, class_name)
+    found = decoded(kind_of(release, class_name), [octets for octets, _ in known])
+    for text, (_, truth) in zip(found, known, strict=True):
+        assert is_json(json.loads(text, parse_int=str), of_json(truth)), (text, truth)
+    assert len(known) == 15
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("class_name", CLASSES)
+def test_constants_have_typed_columns(release: str, class_name: str) -> None:
+    known = values(release, class_name)
+
+    def shown(column: pa.DataType, *places: int) -> list[Any]:
+        return decoded(kind_of(release, class_name, column=column), [known[place][0] for place in places])
+
+    assert shown(pa.string(), 0, 1, 10) == ["RED", "GREEN", "BLUE"]
+    assert shown(pa.list_(pa.string()), 2, 8, 9) == [["BLUE", "GREEN", None, "RED", "GREEN"], ["GREEN", "BLUE"], []]
+    assert shown(pa.map_(pa.string(), pa.int64()), 6, 7) == [
+        [("RED", 1), ("GREEN", 2)],
+        [("GREEN", 5), ("BLUE", None)],
+    ]
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("class_name", CLASSES)
+def test_an_enum_that_is_not_declared_is_refused_with_the_option_that_reads_it(release: str, class_name: str) -> None:
+    """The whole enum is named where the bytes name the class of a constant with a body."""
+    for octets, _ in values(release, class_name)[:2]:
+        with pytest.raises(UnsupportedError, match=r"if WriteKryo\$Color is an enum, give --type 'class:.*Color=enum<"):
+            decoded(kind_of(release, class_name, enums=()), [octets])
+    other = ((f"{NAME}s", ("RED", "GREEN", "BLUE")),)
+    with pytest.raises(UnsupportedError, match="only the job's classes decode"):
+        decoded(kind_of(release, class_name, enums=other), [octets])
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("column", [None, pa.string()])
+def test_a_declaration_with_too_few_constants_is_refused(release: str, column: pa.DataType | None) -> None:
+    kind = kind_of(release, enums=((NAME, ("RED",)),), column=column)
+    (red, _), (green, _), *_ = values(release, CLASSES[0])
+    assert decoded(kind, [red]) == ['"RED"' if column is None else "RED"]
+    with pytest.raises(CorruptError, match=r"FLINK_ROW.*constant 2 of enum WriteKryo\$Color.*at most 1.*correct the"):
+        decoded(kind, [red, green])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_constants_of_several_enums_are_kept_apart(release: str) -> None:
+    enums = (("shop.Size", ("S", "M")), *COLORS, ("shop.Zone", ("NORTH", "SOUTH", "EAST", "WEST")))
+    kind = kind_of(release, enums=enums)
+    marker = b"\1" if release < "2" else b""
+
+    def constant(class_name: str, number: int) -> bytes:
+        return b"\1\0" + class_name[:-1].encode() + bytes([ord(class_name[-1]) | 0x80]) + marker + varint(number)
+
+    rows = [constant("shop.Zone", 4), constant("shop.Size", 2), values(release, CLASSES[0])[0][0]]
+    for compiled in (False, True):
+        assert outcome(kind, rows, compiled) == ['"WEST"', '"M"', '"RED"']
+        assert "constant 3 of enum shop.Size" in outcome(kind, [*rows, constant("shop.Size", 3)], compiled)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_the_job_gave_a_serializer_stays_opaque(release: str) -> None:
+    own = kind_of(release, registrations=(("java.lang.Comparable", False), (NAME, True)))
+    by_number = kind_of(release, registrations=(("java.lang.Comparable", False), (NAME, False)))
+    (red, _), (green, _), *_ = values(release, CLASSES[0])
+    for octets in (red, green):
+        found = outcome(own, [octets], False)
+        assert "only the job's classes decode" in found and ("enum<" in found) == (octets == green)
+    assert outcome(by_number, [red], False) == ['"RED"']
+    # Constants with bodies have the number of the enum then, so a class with such a name is another one.
+    assert "only the job's classes decode" in outcome(by_number, [green], False)
+
+
+def test_a_class_that_no_job_has_brings_no_option() -> None:
+    kind = kind_of("1.20.0")
+    assert "enum<" in whose(_without(kind, (True, "shop.Size$2")))
+    for name in ("java.io.File", "[Lshop.Color;", "scala.Some", "a b", None):
+        assert "enum<" not in whose(_without(kind, (True, name)))
+    assert "enum<" not in whose(_without(replace(kind, has_defaults=True), (True, "shop.Size")))
+    assert whose(_without(kind, (True, f"{NAME}$400"))).count(f"class:{NAME}$400=enum<") == 1
+
+
+def test_serializers_for_subclasses_are_noted() -> None:
+    """The enum may be written by one of them."""
+    snapshot, none = kryo(CLASSES[0]), types.optional_map([])
+    assert snapshot.endswith(none + none)
+    given = snapshot[: -len(none)] + types.optional_map([("shop.HasCode", types.utf("shop.HasCode"), None)])
+    found = read_snapshot(DataInput(given, "a snapshot"))
+    assert isinstance(found, KryoOf) and found.has_defaults
+    assert not kind_of("1.20.0").has_defaults
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_damaged_constants_are_other_values_or_errors(release: str) -> None:
+    chance = random.Random(13)
+    for class_name in CLASSES:
+        kind = kind_of(release, class_name)
+        for octets, _ in values(release, class_name)[::2]:
+            for _ in range(5):
+                place = chance.randrange(len(octets))
+                changed = octets[:place] + bytes([chance.randrange(256)]) + octets[place + 1 :]
+                for each in (changed, octets[:place]):
+                    assert outcome(kind, [each], True) == outcome(kind, [each], False)
+
+
+def test_declarations_are_read_from_the_option() -> None:
+    text = "class:shop.Color = enum< RED,GREEN >; counts.value=bigint ;class:Size=ENUM<S>"
+    found = settings_of({"type": f"{text};class:shop.Color=enum<RED,GREEN>"})
+    assert found.enums == (("Size", ("S",)), ("shop.Color", ("RED", "GREEN")))
+    assert found.types == {"counts": {"value": "bigint"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("class:shop.Color=string", "has 'string' for class shop.Color; expected the constants of an enum"),
+        ("class:shop.Color=enum<>", "has 'enum<>'"),
+        ("class:shop.Color=enum<RED,,BLUE>", "has 'enum<RED,,BLUE>'"),
+        ("class:shop.Color=enum<RED,BLUE,RED>", "has constant RED twice"),
+        ("class:shop.=enum<RED>", "names class 'shop.'"),
+        ("class:[Lshop.Color;=enum<RED>", "expected state=type|names class"),
+        ("class:java.time.DayOfWeek=enum<MON>", "whose form is known; leave it out"),
+        ("class:int=enum<MON>", "whose form is known; leave it out"),
+        ("class:shop.Color=enum<RED>;class:shop.Color=enum<BLUE>", "two types of class 'shop.Color'"),
+    ],
+)
+def test_a_declaration_of_another_form_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"INVALID_OPTION.*option type.*({message})"):
+        settings_of({"type": text})
+
+
+# Snapshots
+
+
+def heap(folder: Path, form: Form, rows: int) -> Path:
+    """A checkpoint of the heap, in which a state of numbers lies behind that of the form in each key group."""
+    folder.mkdir(parents=True)
+    states = [types.state(form.name, form.serializer), types.state("numbers", types.LONG)]
+    found, offsets = types.header(types.LONG, *states), []
+    for number, group in enumerate(flink_forms.entries(form.value)):
+        offsets.append(len(found))
+        written = [b"".join(b"\0" + each.key[:8] + each.value for each in group)]
+        written.append(b"".join(b"\0" + each.key[:8] * 2 for each in group))
+        parts = (struct.pack(">Hi", place, len(group)) + records for place, records in enumerate(written))
+        found += struct.pack(">i", number) + b"".join(parts)
+    (folder / "state").write_bytes(found)
+    return flink_forms.write_metadata(folder, meta.key_groups(3, 0, offsets, meta.relative("state", len(found))))
+
+
+def tagged(number: int) -> bytes:
+    """A POJO with a field of Kryo between others."""
+    octets = real_kryo(CLASSES[0])
+    return struct.pack(">BBqB", 2, 0, number, 0) + octets[number % len(octets)] + struct.pack(">Bq", 0, -number)
+
+
+FIELDS = {"id": types.LONG, "tags": kryo(CLASSES[0]), "total": types.LONG}
+ROWS = 1024
+"""So many that no key group is without a row."""
+WRITERS = [flink_forms.savepoint, flink_forms.native, flink_forms.logged, heap]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=["savepoint", "rocksdb", "changelog", "heap"])
+def test_enums_in_fields_of_snapshots_are_read(
+    write: Callable[[Path, Form, int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the fields behind, which are not read without the declaration."""
+    monkeypatch.setattr(flink_forms, "DISTINCT", ROWS)
+    place = write(tmp_path / "state", Form(types.pojo("shop.Item", FIELDS), tagged), ROWS)
+    state = f"{OPERATOR}.measured"
+    plain = source_at(place)
+    try:
+        assert "Color" in str(plain.at(state, plain.newest(state)).schema.field("value").metadata)
+        refused = str(rows_of(plain, state).schema.field("value").metadata)
+    except UnsupportedError as error:
+        refused = str(error)
+    assert f"class:{NAME}=enum<" in refused
+    source = source_at(place, {"type": DECLARED})
+    truth = [value for _, value in values("1.20.0", CLASSES[0])]
+    numbers = set()
+    for row in rows_of(source, state).to_pylist():
+        number, value = row["key"] - FIRST_KEY, row["value"]
+        assert (value["id"], value["total"]) == (number, -number)
+        assert is_json(json.loads(value["tags"], parse_int=str), of_json(truth[number % len(truth)]))
+        numbers.add(number)
+    removed = {
+        int.from_bytes(each.key[:8], "big") - FIRST_KEY for group in flink_forms.entries(tagged) for each in group[::33]
+    }
+    kept = set(range(ROWS)) - (removed if write in (flink_forms.native, flink_forms.logged) else set())
+    assert numbers == kept
+    if write is heap:
+        behind = {row["key"]: row["value"] for row in rows_of(source, f"{OPERATOR}.numbers").to_pylist()}
+        assert behind == {FIRST_KEY + number: FIRST_KEY + number for number in range(ROWS)}
+        with pytest.raises(UnsupportedError, match="class:"):
+            rows_of(source_at(place), f"{OPERATOR}.numbers")
