@@ -67,12 +67,26 @@ UTF_TEXT = 45
 UNSIGNED = 46  # varint without zigzag, of 32 bits
 OFFSET = 47  # seconds: a byte that counts quarters of an hour, or 127 and an int of 4 bytes
 
+# Forms of Scala's classes, which are no tags.
+TUPLE = 48  # elements, so many as a says
+NUMBERS = 49  # numbers of their full width, of one form or of two: a is 16 times the first and the second, or 0
+PAIRS = 50  # varint count | an ordering where a is 1 | tuples of two
+ORDERED = 51  # varint count | an ordering | elements
+DELTAS = 52  # varint count | the largest, where there is one | varints, each the distance to the one before
+SIDE = 53  # the left (a: 0) or right (1) value of an Either
+WRAPPED = 54  # the class of the elements, an object of its own | an array
+SHOWN = 55  # fields, in forms as those of objects of fields; the first is shown, which tells its class
+
 # Objects of fields, each in a form of its own: a is the first of these forms, and the fourth number says how many.
 # They are also tags, whose entries contain those of the fields.
-FIRST_OF_FIELDS = 48
-ZONE_OFFSET, ZONE, ZONED_DATE_TIME, OFFSET_DATE_TIME, OFFSET_TIME = range(FIRST_OF_FIELDS, 53)
-PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE = range(53, 58)
-MOST_TAGS = 58
+FIRST_OF_FIELDS = 60
+ZONE_OFFSET, ZONE, ZONED_DATE_TIME, OFFSET_DATE_TIME, OFFSET_TIME = range(FIRST_OF_FIELDS, 65)
+PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE = range(65, 70)
+MOST_TAGS = 70
+MATH_CONTEXT = 70  # never on a tape
+
+SIDES = 6
+"""The number of the names of the sides of an Either, among the enums."""
 
 INT_NUMBER, TEXT_NUMBER, LONG_NUMBER, DOUBLE_NUMBER = 2, 3, 9, 10
 """How every Kryo writes its own registered classes: their number + 2."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.kernels import kryo_parts, kryo_walk
+from statestore.formats.kernels import kryo_leaves, kryo_parts, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.compiled import inlined, kernel, merged, unowned
 from statestore.formats.kernels.flink_steps import DONE, FULL
@@ -25,8 +25,10 @@ def _calling(function: Callable[..., Any], compiled: dict[str, Any]) -> Any:
 
 _parts: dict[str, Any] = {}
 for _name in ("varint", "varlong", "signed", "wrapped", "fixed", "flagged", "text", "named_form", "local_date",
-              "local_time", "class_form", "usual_leaf", "maybe", "moment", "field_number"):  # fmt: skip
+              "local_time", "class_form", "usual_leaf", "maybe", "moment", "field_number", "class_object"):  # fmt: skip
     _parts[_name] = inlined(_calling(getattr(kryo_parts, _name), _parts))
+for _name in ("put", "repeat", "bits", "deltas", "constants", "numbers"):
+    _parts[_name] = inlined(_calling(getattr(kryo_leaves, _name), _parts))
 
 walk_object: Any = merged(_calling(kryo_walk.walk_object, _parts))
 

@@ -361,3 +361,32 @@ def class_form(
     known[number + 1] = found
     known[LAST_BEGIN], known[LAST_END], known[LAST_FORM] = begin, at, found
     return found, at
+
+
+def class_object(
+    data: Any,
+    at: int,
+    end: int,
+    names: Any,
+    name_ends: Any,
+    name_forms: Any,
+    registered: Any,
+    known: Any,
+    refs: Any,
+    objects: int,
+    keep: bool,
+) -> tuple[int, int]:
+    """The number of objects behind a class that is an object, and the position behind it (negative as in `varint`)."""
+    marker, at = varint(data, at, end, 5)
+    if at < 0:
+        return objects, at
+    if marker != 1:
+        return objects, -WRONG if marker == 0 or marker - 2 >= objects else at
+    if keep:
+        refs[objects] = -1
+    _, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
+    if at < 0:
+        return objects, at
+    if at >= end:
+        return objects, -SHORT
+    return objects + 1, at + 1 if int(data[at]) <= 1 else -WRONG

@@ -27,6 +27,7 @@ from statestore.formats.kernels.kryo_forms import (
     BYTES,
     CHAR,
     CONSTANT,
+    DELTAS,
     DOUBLE,
     DOUBLE_NUMBER,
     DURATION,
@@ -57,26 +58,36 @@ from statestore.formats.kernels.kryo_forms import (
     NOTHING,
     NOTHING_FORM,
     NULL,
+    NUMBERS,
     OBJECTS,
     OFFSET,
     OPAQUE_FORM,
     OPTIONAL,
+    ORDERED,
+    PAIRS,
     PARENT,
     SHORT_FORM,
+    SHOWN,
+    SIDE,
+    SIDES,
     SINGLE,
     SINGLE_ENTRY,
     TAG,
     TEXT,
     TEXT_NUMBER,
     TIMESTAMP,
+    TUPLE,
     TWO_LONGS,
     UNSIGNED,
     UUID,
     VALUE,
     VOID,
+    WRAPPED,
 )
+from statestore.formats.kernels.kryo_leaves import bits, constants, deltas, numbers, put, repeat
 from statestore.formats.kernels.kryo_parts import (
     class_form,
+    class_object,
     field_number,
     fixed,
     flagged,
@@ -99,6 +110,8 @@ _CLOSE = 2  # the container is complete
 _COUNTED = 3  # a count, and so many objects with their classes, for each a of them
 _SAME = 4  # the class of all elements of a list, then so many; the second number is 1 if none can be null
 _FIELDS = 5  # objects of forms that follow one another: their number; the form of the next one
+_OF_FORM = 6  # objects with their classes, all of the kind of one form: their number; the form
+_ENTRIES = 7  # entries of a map that are tuples of two, with their classes
 
 
 def walk_object(
@@ -195,9 +208,7 @@ def walk_object(
                 if tag == TEXT:
                     refs[objects] = n
                     objects += 1
-                tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, value, more
-                tape[PARENT, n], tape[BEHIND, n] = parent, n + 1
-                n += 1
+                n = put(tape, n, tag, value, more, parent)
                 at = next_at
                 count -= 1
             if n > before:
@@ -209,10 +220,12 @@ def walk_object(
         if depth + 4 > MOST_NESTED:
             return OPAQUE
         # The class of the next object, or that of its container's objects.
-        if action == _ANY:
+        if action in (_ANY, _OF_FORM, _ENTRIES):
             form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
             if at < 0:
                 return -at
+            if action == _OF_FORM and (form <= 0 or forms[form, 0] != forms[detail, 0]):
+                return OPAQUE
             nullable = False
         elif action == _FIELDS:
             form, nullable = detail, False
@@ -233,32 +246,34 @@ def walk_object(
             elif marker > 1:
                 if tracked == 0 or marker - 2 >= objects:
                     return WRONG
+                if action == _ENTRIES:
+                    return OPAQUE
                 if keep and parent != -2:
                     source = int(refs[marker - 2])
-                    if source < 0 or tape[BEHIND, source] <= source:
+                    if source < 0 or source >= n or tape[BEHIND, source] <= source:
                         return OPAQUE  # an object that contains itself has no end
                     size = int(tape[BEHIND, source]) - source
                     if n + size > most:
                         return OPAQUE
                     if n + size > room:
                         return FULL
-                    for k in range(size):
-                        tape[TAG, n + k] = tape[TAG, source + k]
-                        tape[VALUE, n + k] = tape[VALUE, source + k]
-                        tape[MORE, n + k] = tape[MORE, source + k]
-                        tape[PARENT, n + k] = tape[PARENT, source + k] - source + n
-                        tape[BEHIND, n + k] = tape[BEHIND, source + k] - source + n
-                    tape[PARENT, n] = parent
-                    n += size
+                    n = repeat(tape, source, n, parent)
                 continue
             elif tracked == 1:
                 if keep:
                     if objects + 2 >= len(refs):
                         return FULL
-                    refs[objects] = n if parent != -2 else -1
+                    refs[objects] = n if parent != -2 and action != _ENTRIES else -1
                 objects += 1
         tag, value, more = kind, 0, 0
         is_leaf = True
+        if action == _ENTRIES:
+            if kind == TUPLE and a == 2:
+                stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 2, 0, parent
+                depth += 1
+                continue
+            if kind != NUMBERS or a & 15 == 0:
+                return OPAQUE
         # Leaves
         if kind in (NULL, VOID, NOTHING):
             tag = NULL
@@ -361,50 +376,20 @@ def walk_object(
                 return -at
             if form <= 0 or int(forms[form, 0]) != CONSTANT:
                 return OPAQUE
-            size, at = varint(data, at, end, 5)
+            n, at = constants(data, at, end, int(forms[form, 2]), keep and parent != -2, tape, n, parent)
             if at < 0:
                 return -at
-            if size > end - at:
-                return SHORT
-            is_kept = keep and parent != -2
-            inner = n
-            if is_kept:
-                if n + size >= room:
-                    return FULL
-                tape[TAG, n], tape[VALUE, n], tape[MORE, n], tape[PARENT, n] = LIST, 0, 0, parent
-                tape[BEHIND, n] = n + size + 1
-                n += 1
-            for _ in range(size):
-                value, at = varint(data, at, end, 5)
-                if at < 0:
-                    return -at
-                if value == 0:
-                    return WRONG
-                if is_kept:
-                    tape[TAG, n], tape[VALUE, n], tape[MORE, n] = CONSTANT, value - 1, int(forms[form, 2])
-                    tape[PARENT, n], tape[BEHIND, n] = inner, n + 1
-                    n += 1
             continue
-        elif kind == BITS:
-            size, at = varint(data, at, end, 5)
+        elif kind in (BITS, DELTAS, NUMBERS):
+            is_kept = keep and parent != -2
+            if kind == BITS:
+                n, at = bits(data, at, end, is_old, is_kept, tape, n, parent)
+            elif kind == DELTAS:
+                n, at = deltas(data, at, end, is_kept, tape, n, parent)
+            else:
+                n, at = numbers(data, at, end, a, action != _ENTRIES, is_kept, tape, n, parent)
             if at < 0:
                 return -at
-            if size > (end - at) // 8:
-                return SHORT
-            if parent != -2 and keep:
-                tape[TAG, n], tape[VALUE, n], tape[MORE, n], tape[PARENT, n] = LIST, 0, 0, parent
-                inner = n
-                n += 1
-                for k in range(64 * size):
-                    byte = at + (k >> 6 << 3) + (7 - (k >> 3 & 7) if is_old else k >> 3 & 7)
-                    if int(data[byte]) >> (k & 7) & 1 == 1:
-                        if n >= room:
-                            return FULL
-                        tape[TAG, n], tape[VALUE, n], tape[MORE, n] = INT, k, 0
-                        tape[PARENT, n], tape[BEHIND, n] = inner, n + 1
-                        n += 1
-                tape[BEHIND, inner] = n
-            at += size * 8
             continue
         elif kind in (INSTANT, DURATION):
             value, more, at = moment(data, at, end, kind == DURATION, is_old)
@@ -446,14 +431,24 @@ def walk_object(
             is_leaf = False
         if is_leaf:
             if parent != -2:
-                if keep:
-                    tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, value, more
-                    tape[PARENT, n], tape[BEHIND, n] = parent, n + 1
-                n += 1
+                n = put(tape, n, tag, value, more, parent) if keep else n + 1
             continue
         # Containers
-        if kind == OPTIONAL:
+        if kind in (OPTIONAL, WRAPPED):
+            if kind == WRAPPED:
+                objects, at = class_object(
+                    data, at, end, names, name_ends, name_forms, registered, known, refs, objects, keep
+                )
+                if at < 0:
+                    return -at
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 1, 0, parent
+            depth += 1
+            continue
+        if kind == SHOWN:
+            size = int(forms[form, 3]) - 1
+            stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _FIELDS, size, a + 1, -2
+            depth += 1
+            stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _OF_FORM, 1, a, parent
             depth += 1
             continue
         size, header, shared, least = 0, False, False, 1
@@ -461,10 +456,15 @@ def walk_object(
             size = int(forms[form, 3])
         elif kind in (EMPTY_LIST, EMPTY_MAP):
             tag = LIST if kind == EMPTY_LIST else MAP
-        elif kind == SINGLE:
-            tag, size = LIST, 1
-        elif kind == SINGLE_ENTRY:
+        elif kind in (SINGLE, TUPLE):
+            tag, size = LIST, 1 if kind == SINGLE else a
+        elif kind in (SINGLE_ENTRY, SIDE):
             tag, size = MAP, 1
+        elif kind in (PAIRS, ORDERED):
+            tag, header = MAP if kind == PAIRS else LIST, kind == ORDERED or a == 1
+            size, at = varint(data, at, end, 5)
+            if at < 0:
+                return -at
         elif kind == AS_LIST:
             tag = LIST
             size, at = varint(data, at, end, 5)
@@ -506,7 +506,7 @@ def walk_object(
                     return -at
         else:
             return OPAQUE
-        per = 2 if tag == MAP else 1
+        per = 2 if tag == MAP and kind != SIDE else 1
         if size * per * least > end - at:
             return SHORT
         if least == 0 and size > end - at and size > MOST_UNCOUNTED:
@@ -520,6 +520,10 @@ def walk_object(
             n += 1
         if tag == NULL:
             continue
+        if kind == SIDE and parent != -2:
+            if n >= room and keep:
+                return FULL
+            n = put(tape, n, CONSTANT, a, SIDES, inner) if keep else n + 1
         stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _CLOSE, 1, 0, inner
         depth += 1
         action, detail = _ANY, 0
@@ -533,6 +537,8 @@ def walk_object(
             action, detail = _TYPED, 2 * a
         elif kind == OBJECTS and a > 0:
             action, detail = _TYPED, 2 * a + 1
+        elif kind == PAIRS:
+            action = _ENTRIES
         if action in (_ANY, _TYPED):
             size *= per
         stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = action, size, detail, inner

@@ -128,7 +128,7 @@ def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
         raise Beyond("an object of Kryo within itself", "a column", "type binary for the values") from None
     if kind.place >= 0:
         note_type(kind, tape)
-        return pa.nulls(len(tape.roots), shape.column)
+        return pa.repeat(pa.scalar("", shape.column), len(tape.roots))  # keys of maps cannot be null
     return json_of(tape) if kind.column in (None, JSON) else column_of(tape, shape.column)
 
 
@@ -157,6 +157,8 @@ def _repeated(places: Places, place: Place, counts: Ints) -> pa.Array:
         values = spread(_part(places, place, 0, int(present.sum())), present)
     else:
         values = _part(places, place, 0, int(offsets[-1]))
+    if pa.types.is_map(place.shape.column) and values.field(0).null_count > 0:
+        raise Beyond("a key that is null", str(place.shape.column), "type binary for the values")
     ends = pa.py_buffer(offsets.astype(np.int32))  # fewer than 2**31 places fit into a batch
     return pa.Array.from_buffers(place.shape.column, len(counts), [None, ends], children=[values])
 

@@ -139,7 +139,7 @@ def fault_of(status: int, left: int) -> Wrong | Opacity:
 
 def forms_of(kind: KryoOf) -> KryoForms:
     """The forms that a type knows."""
-    return kryo_forms(kind.is_old, kind.registrations, kind.enums)
+    return kryo_forms(kind.is_old, kind.registrations, kind.enums, kind.is_scala)
 
 
 NO_TAPE = np.zeros((5, 0), np.int64)

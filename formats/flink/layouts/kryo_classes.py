@@ -2,7 +2,7 @@
 
 Source: the default serializers of Kryo 2.24 (Flink 1.x) and 5.6 (Flink 2.x), and ``FlinkChillPackageRegistrar`` of
 Flink, which gives the numbers 73 to 84 to some classes; those that a job registers follow from 85 on. With Flink's
-Scala API classes of Scala have the numbers before, and their forms are not read.
+Scala API classes of Scala have the numbers before, see ``kryo_scala``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.flink.layouts import kryo_scala as scala
+from statestore.formats.flink.layouts.kryo_scala import Form as _Form
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bytes, Ints
 
@@ -30,16 +32,16 @@ CONSTANTS: tuple[tuple[str, ...], ...] = (
     ),
     ("UP", "DOWN", "CEILING", "FLOOR", "HALF_UP", "HALF_DOWN", "HALF_EVEN", "UNNECESSARY"),
     ("INSTANCE",),
+    ("left", "right"),
 )  # fmt: skip
-"""The constants of the JDK's enums, which Kryo writes as numbers. Those of other enums are code of a job."""
+"""The constants of the JDK's enums, which Kryo writes as numbers, and last the names of the sides of Scala's Either.
+
+Those of other enums are code of a job.
+"""
 
 FIRST_OF_FLINK, FIRST_OF_JOB = 73, 85
 Enums = tuple[tuple[str, tuple[str, ...]], ...]
 """Classes of a job's enums and their constants in order. Their numbers follow those of `CONSTANTS`."""
-
-_Form = tuple[int, int, int, int]
-"""Kind, whether back references go to it, the kind's number, whether elements of a list are never null (or how many
-fields there are)."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,21 @@ def _placed(form: _Form, firsts: Mapping[int, int], of_fields: Mapping[int, tupl
     return (kind, tracked, firsts[kind], len(of_fields[kind])) if kind in of_fields else form
 
 
+def _numbers_of_scala(rows: list[_Form]) -> dict[str, int]:
+    """Add the forms of the fields of Scala's big numbers, and return the forms of these.
+
+    A ``BigDecimal`` is a number of Java, the hash code and a ``MathContext``, which is the precision and the rounding.
+    """
+    context = len(rows)
+    rows += [_plain(forms.INT), _tracked(forms.CONSTANT, 4)]
+    decimal = len(rows)
+    rows += [_tracked(forms.BIG_DECIMAL), _plain(forms.INT), (forms.MATH_CONTEXT, 1, context, 2)]
+    whole = len(rows)
+    rows += [_tracked(forms.BIG_INTEGER)]
+    rows += [(forms.SHOWN, 1, decimal, 3), (forms.SHOWN, 1, whole, 1)]
+    return {"scala.math.BigDecimal": len(rows) - 2, "scala.math.BigInt": len(rows) - 1}
+
+
 _BOXES = {"Integer": "int", "Float": "float", "Boolean": "boolean", "Byte": "byte", "Character": "char",
           "Short": "short", "Long": "long", "Double": "double"}  # fmt: skip
 
@@ -249,6 +266,7 @@ _BOXES = {"Integer": "int", "Float": "float", "Boolean": "boolean", "Byte": "byt
 def is_public(class_name: str) -> bool:
     """Return whether the form of a class is known in any version of Kryo, or is not read in any."""
     known = [{each for each, _ in _of_flink(True)}, {f"java.lang.{box}" for box in _BOXES}, _PRIMITIVES]
+    known += [scala.NAMED, scala.ALWAYS_NAMED, {name for name, _ in scala.NUMBERED}]
     known += [found for is_old in (True, False) for found in (_by_name(is_old), _of_fields(is_old))]
     return any(class_name in each for each in known)
 
@@ -271,13 +289,16 @@ def _of_enums(enums: Enums, is_old: bool, registered: Collection[str]) -> dict[s
 
 
 @lru_cache(64)
-def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], enums: Enums = ()) -> KryoForms:
+def kryo_forms(
+    is_old: bool, registrations: tuple[tuple[str, bool], ...], enums: Enums = (), is_scala: bool = False
+) -> KryoForms:
     """The forms for a serializer with these registrations: class names, and whether the job gave a serializer.
 
     ``enums`` are those that a user declares, but for classes to which the job gave a serializer.
 
-    A class that Kryo or Flink has registered keeps its number, unless the job gave a serializer. Whether a class of
-    Scala has one depends on the classes of the job, so that numbers behind such a class are not known.
+    A class that Kryo or Flink has registered keeps its number, unless the job gave a serializer. ``is_scala``: the job
+    has Flink's Scala API, which registers classes of Scala. Where that is not known, numbers behind such a class are
+    not known either.
     """
     rows: list[_Form] = [_plain(forms.OPAQUE_FORM), _plain(forms.NOTHING)]
     kept: dict[_Form, int] = {rows[1]: forms.NOTHING_FORM}
@@ -299,6 +320,9 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], enums:
         return kept[form]
 
     named = {name: row(form) for name, form in _by_name(is_old).items()}
+    if is_old:
+        named |= {name: row(form) for name, form in {**scala.ALWAYS_NAMED, **(scala.NAMED if is_scala else {})}.items()}
+        named |= _numbers_of_scala(rows)
     named |= {name: row(_tracked(kind)) for name, (kind, _) in _of_fields(is_old).items()}
     for letter, primitive in zip("IFZBCSJD", _PRIMITIVES, strict=True):
         element = row(_plain(_PRIMITIVES[primitive]))
@@ -313,7 +337,10 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], enums:
         named[array] = row(_tracked(forms.OBJECTS, named.get(name) or by_number[name]))
     numbers = [named[each] if each in named else row(_plain(_PRIMITIVES[each])) for each in _FIRST_NUMBERS]
     numbers.append(row(_plain(forms.VOID)) if is_old else 0)
+    of_scala = scala.NUMBERED if is_old else ()
+    numbers += [row(form) for _, form in of_scala]
     numbers += [0] * (FIRST_OF_FLINK - len(numbers))
+    names_of_scala = {name for name, _ in of_scala}
     fixed = {*_FIRST_NUMBERS, *(f"java.lang.{box}" for box in _BOXES), "java.lang.Void"}
     for name, form in _of_flink(is_old):
         numbers.append(row(form))
@@ -326,8 +353,9 @@ def kryo_forms(is_old: bool, registrations: tuple[tuple[str, bool], ...], enums:
             numbers.append(0)
             named.pop(name, None)
             fixed.add(name)
-        elif name.startswith("scala."):
-            break
+        elif name in names_of_scala:
+            if not is_scala:
+                break
         elif name not in fixed:
             numbers.append(named.get(name, 0))
             fixed.add(name)

@@ -307,7 +307,8 @@ class KryoOf(Opaque):
     ``registrations`` are the classes that are registered, and whether a job gave a serializer for each. ``is_old``:
     Kryo 2, that of Flink 1.x. ``column`` is the type in which all values are shown; None: as texts of JSON. ``place``
     tells the parts of a type apart whose columns are looked for. ``enums`` are the enums of the job that a user
-    declares. ``has_defaults``: the job gave serializers for all subclasses of some classes.
+    declares. ``has_defaults``: the job gave serializers for all subclasses of some classes. ``is_scala``: the job has
+    Flink's Scala API, whose serializers Kryo uses for collections of Scala.
     """
 
     registrations: tuple[tuple[str, bool], ...] = ()
@@ -316,6 +317,7 @@ class KryoOf(Opaque):
     place: int = -1
     enums: tuple[tuple[str, tuple[str, ...]], ...] = ()
     has_defaults: bool = False
+    is_scala: bool = False
 
 
 @dataclass(frozen=True)
@@ -504,6 +506,19 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     if isinstance(kind, UnionOf):
         return tuple(each for _, _, each in kind.cases)
     return ()
+
+
+def of_scala(found: Any) -> bool:
+    """Whether a type, or one in a dataclass that holds types, is of Flink's Scala API."""
+    met = False
+
+    def note(kind: FlinkType) -> FlinkType:
+        nonlocal met
+        met = met or isinstance(kind, (OptionOf, TryOf, TraversableOf)) or (isinstance(kind, TupleOf) and kind.is_scala)
+        return kind
+
+    replaced(found, note)
+    return met
 
 
 def replaced(found: Any, change: Callable[[FlinkType], FlinkType]) -> Any:

@@ -160,7 +160,8 @@ def _read_scala_enum(source: SnapshotInput, name: str, version: int) -> FlinkTyp
 def _read_kryo(source: SnapshotInput, name: str, version: int) -> FlinkType:
     """``KryoSerializerSnapshot``: the class, and what is registered with Kryo.
 
-    A job's serializer for all subclasses of a class or an interface of the JDK makes it unknown how these are written.
+    A job's serializer for all subclasses of a class or an interface of the JDK or of Scala makes it unknown how these
+    are written.
     """
     if version not in (1, 2):
         raise source.unsupported(name, version, "1 or 2")
@@ -169,7 +170,7 @@ def _read_kryo(source: SnapshotInput, name: str, version: int) -> FlinkType:
     registrations = tuple((each.name, _has_serializer(source.data, each)) for each in found)
     given = [*optional_map(source, "default serializers of Kryo")]
     given += optional_map(source, "default serializer classes of Kryo")
-    if any(each.name.startswith(("java.", "[")) for each in given):
+    if any(each.name.startswith(("java.", "scala.", "[")) for each in given):
         return Opaque(_serializer_of(name), class_name)
     return KryoOf(_serializer_of(name), class_name, registrations=registrations, has_defaults=bool(given))
 

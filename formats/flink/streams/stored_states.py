@@ -24,7 +24,15 @@ from statestore.formats.flink.serializers.backend_header import (
     read_backend_header,
     read_operator_header,
 )
-from statestore.formats.flink.serializers.flink_types import VOID, FlinkType, KryoOf, PojoOf, TimerOf, replaced
+from statestore.formats.flink.serializers.flink_types import (
+    VOID,
+    FlinkType,
+    KryoOf,
+    PojoOf,
+    TimerOf,
+    of_scala,
+    replaced,
+)
 from statestore.formats.flink.serializers.type_names import shown as shown_type
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
@@ -145,15 +153,6 @@ def stored_states(
             return kind
         return replace(kind, is_old=is_old, enums=() if kind.has_defaults else enums)
 
-    def changed(found: Any) -> Any:
-        if found is None or (is_old and not enums):
-            return found
-        header = replaced(found.header, change)
-        if not isinstance(found, StoredKeyed):
-            return replace(found, header=header)
-        materialized = tuple(changed(each) for each in found.materialized)
-        return replace(found, header=header, materialized=materialized, logged=replaced(found.logged, change))
-
     def read(subtask: Subtask) -> tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]:
         keyed = timers = elements = None
         try:
@@ -165,9 +164,13 @@ def stored_states(
                 elements = _elements(files, subtask, where)
         except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
-        return changed(keyed), timers, changed(elements)
+        if is_old and not enums:
+            return keyed, timers, elements
+        return (_changed(keyed, change), timers, _changed(elements, change))
 
     found = _at_once(read, [each for each in operator.subtasks if not each.finished], files.folder.is_local)
+    if is_old and _has_scala_api(found):
+        found = [tuple(_changed(each, _with_scala) for each in parts) for parts in found]
     keyed_parts = tuple(keyed for keyed, _, _ in found if keyed is not None)
     try:
         keyed_parts = _with_keys(files, keyed_parts, operator.max_parallelism, where, is_old=is_old)
@@ -179,6 +182,29 @@ def stored_states(
         tuple(elements for _, _, elements in found if elements is not None),
         errors[0] if errors else None,
     )
+
+
+def _changed(found: Any, change: Callable[[FlinkType], FlinkType]) -> Any:
+    """The stored state of a subtask, or None, with its types changed."""
+    if isinstance(found, StoredTimers):
+        return replace(found, services=replaced(found.services, change))
+    if found is None:
+        return None
+    header = replaced(found.header, change)
+    if not isinstance(found, StoredKeyed):
+        return replace(found, header=header)
+    materialized = tuple(_changed(each, change) for each in found.materialized)
+    return replace(found, header=header, materialized=materialized, logged=replaced(found.logged, change))
+
+
+def _has_scala_api(found: Sequence[tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]]) -> bool:
+    """Whether some state of an operator was written by Flink's Scala API, so that its job has it."""
+    headers = {id(each.header): each.header for keyed, _, elements in found for each in (keyed, elements) if each}
+    return any(of_scala(header) for header in headers.values())
+
+
+def _with_scala(kind: FlinkType) -> FlinkType:
+    return replace(kind, is_scala=True) if isinstance(kind, KryoOf) else kind
 
 
 @contextmanager

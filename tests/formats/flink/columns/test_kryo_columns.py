@@ -8,12 +8,14 @@ import lzma
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.flink.kryo_truth import decoded, is_json, of_json, outcome
 from support.flink.value_model import ORIGIN, cells, in_each_way, walking
 from support.paths import DATA
 
@@ -25,7 +27,16 @@ from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
 from statestore.formats.flink.columns.kryo_columns import common, shown_type, type_of
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
 from statestore.formats.flink.layouts.type_layouts import whose
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, Opaque, PojoOf, TupleOf, replaced
+from statestore.formats.flink.serializers.flink_types import (
+    Basic,
+    FlinkType,
+    KryoOf,
+    MapOf,
+    Opaque,
+    PojoOf,
+    TupleOf,
+    replaced,
+)
 from statestore.formats.flink.serializers.snapshots import read_snapshot
 from statestore.formats.flink.snapshot.data_input import DataInput
 
@@ -60,36 +71,6 @@ def values(release: str, class_name: str = "java.lang.Object") -> list[tuple[byt
     return [(bytes.fromhex(line["bytes"]), line["value"]) for line in lines]
 
 
-def of_json(truth: Any) -> Any:
-    """The parsed JSON of a value: numbers are their texts; a time has only to be a text."""
-    if truth is None or isinstance(truth, bool | str):
-        return truth
-    if isinstance(truth, int):
-        return str(truth)
-    if isinstance(truth, list):
-        return [of_json(each) for each in truth]
-    ((tag, value),) = truth.items()
-    if tag != "map":
-        return (tag, value)
-    if all(isinstance(key, str) for key, _ in value):
-        return {key: of_json(each) for key, each in value}
-    return [{"key": of_json(key), "value": of_json(each)} for key, each in value]
-
-
-def is_json(found: Any, expected: Any) -> bool:
-    if isinstance(expected, tuple):
-        tag, text = expected
-        if tag in ("float", "double"):
-            width = np.float32 if tag == "float" else np.float64
-            return bool(width(found) == width(text)) or text == "NaN"
-        return found == text if tag in ("big", "bytes") else isinstance(found, str)
-    if isinstance(expected, list):
-        return isinstance(found, list) and len(found) == len(expected) and all(map(is_json, found, expected))
-    if isinstance(expected, dict):
-        return list(found) == list(expected) and all(is_json(found[key], expected[key]) for key in found)
-    return bool(found == expected)
-
-
 def is_value(found: Any, truth: Any) -> bool:
     """Whether a cell of a typed column is the value."""
     if truth is None or isinstance(truth, bool | str | int):
@@ -115,14 +96,6 @@ def is_value(found: Any, truth: Any) -> bool:
             ((found.hour * 60 + found.minute) * 60 + found.second) * 10**6 + found.microsecond == int(value) // 1000
         )
     return int(found.value) == int(value)
-
-
-def decoded(kind: FlinkType, octets: list[bytes]) -> list[Any]:
-    (column,) = decode_cells([kind], cells(*octets), [True], ORIGIN)
-    assert column is not None
-    column.validate(full=True)
-    found: list[Any] = column.to_pylist()
-    return found
 
 
 @pytest.mark.usefixtures("each_way")
@@ -241,15 +214,6 @@ def test_a_class_of_a_job_is_refused_by_the_name_of_its_serializer(release: str,
     for line in lines:
         with pytest.raises(UnsupportedError, match="KryoSerializer of"):
             decoded(kinds(release)[class_name], [bytes.fromhex(line["bytes"])])
-
-
-def outcome(kind: FlinkType, octets: list[bytes], compiled: bool) -> list[Any] | str:
-    """The values, or the message of the error."""
-    with walking(compiled):
-        try:
-            return decoded(kind, octets)
-        except StateStoreError as error:
-            return str(error)
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
@@ -371,3 +335,20 @@ def test_fields_around_a_value_are_read() -> None:
     pojo = PojoOf("shop.Basket", (("count", Basic("int")), ("tags", kind), ("total", Basic("int"))))
     (found,) = decoded(TupleOf((pojo,)), [b"\2" + b"\0\0\0\0\5" + b"\0" + octets + b"\0\0\0\0\6"])
     assert found["f0"]["count"] == 5 and found["f0"]["total"] == 6
+
+
+def test_keys_of_a_map_are_sampled_and_never_null() -> None:
+    """A map of Arrow has no key that is null: one that Kryo wrote is refused."""
+    kind = kinds("1.20.0")["java.lang.Object"]
+    assert isinstance(kind, KryoOf)
+    octets, truth = next(each for each in values("1.20.0") if isinstance(each[1], str))
+    maps = [b"\0\0\0\1" + key + b"\0" + b"\0\0\0\5" for key in (octets, b"\0")]
+
+    def batches(form: tuple[FlinkType]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch(decode_cells(form, cells(maps[0]), [True], ORIGIN), ["value"])
+
+    (found,) = kryo_sample._sampled((MapOf(kind, Basic("int")),), lambda types: types, batches)
+    assert found == MapOf(replace(kind, column=pa.string()), Basic("int"))
+    assert decoded(found, maps[:1]) == [[(truth, 5)]]
+    with pytest.raises(StateStoreError, match="a key that is null"):
+        decoded(found, maps)

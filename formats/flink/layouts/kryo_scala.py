@@ -1,0 +1,91 @@
+"""The classes of Scala that Flink's Scala API tells Kryo how to write, up to Flink 1.20, with their forms.
+
+Source: ``AllScalaRegistrar`` of Flink, which registers some of them under the numbers 10 to 72, and Chill 0.7, whose
+serializers are also those of other collections, by their names. Without the Scala API Kryo writes the fields of such a
+collection, which may be the same bytes as another collection here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from statestore.formats.kernels import kryo_forms as forms
+
+Form = tuple[int, int, int, int]
+"""Kind, whether back references go to it, the kind's number, whether elements of a list are never null (or how many
+fields there are)."""
+
+FIRST_OF_SCALA = 10
+_OPAQUE: Form = (forms.OPAQUE_FORM, 0, 0, 0)
+_LIST: Form = (forms.LIST, 1, 0, 0)
+_PAIRS: Form = (forms.PAIRS, 1, 0, 0)
+_NOTHING: Form = (forms.NOTHING, 1, 0, 0)
+_EMPTY: Form = (forms.EMPTY_LIST, 1, 0, 0)
+_VALUE: Form = (forms.OPTIONAL, 1, 0, 0)
+_NUMBER: Mapping[str, int] = {"J": forms.LONG, "I": forms.INT, "D": forms.DOUBLE}
+
+
+def _numbers(letters: str) -> Form:
+    first, second = (*(_NUMBER[letter] for letter in letters), 0)[:2]
+    return forms.NUMBERS, 1, 16 * first + second, 0
+
+
+_IMMUTABLE, _MUTABLE = "scala.collection.immutable.", "scala.collection.mutable."
+_ONES = ("J", "I", "D")
+_TWOS = ("JJ", "JI", "JD", "IJ", "II", "ID", "DJ", "DI", "DD")
+
+NUMBERED: tuple[tuple[str, Form], ...] = (
+    *((f"scala.collection.convert.Wrappers${name}Wrapper", _OPAQUE) for name in ("Seq", "Iterator", "Map", "JList",
+                                                                                "JMap")),
+    ("scala.Some", _VALUE),
+    ("scala.util.Left", (forms.SIDE, 1, 0, 0)),
+    ("scala.util.Right", (forms.SIDE, 1, 1, 0)),
+    (f"{_IMMUTABLE}Vector", _LIST),
+    *((f"{_IMMUTABLE}Set$Set{count}", _LIST) for count in range(1, 5)),
+    (f"{_IMMUTABLE}HashSet$HashTrieSet", _LIST),
+    *((f"{_IMMUTABLE}Map$Map{count}", _PAIRS) for count in range(1, 5)),
+    (f"{_IMMUTABLE}HashMap$HashTrieMap", _PAIRS),
+    (f"{_IMMUTABLE}Range$Inclusive", _OPAQUE),
+    (f"{_IMMUTABLE}NumericRange$Inclusive", _OPAQUE),
+    (f"{_IMMUTABLE}NumericRange$Exclusive", _OPAQUE),
+    (f"{_MUTABLE}BitSet", _LIST),
+    (f"{_MUTABLE}HashMap", _PAIRS),
+    (f"{_MUTABLE}HashSet", _LIST),
+    ("scala.collection.convert.Wrappers$IterableWrapper", _VALUE),
+    *((f"scala.Tuple{count}", (forms.TUPLE, 1, count, 0)) for count in range(1, 23)),
+    *((f"scala.Tuple1$mc{letters}$sp", _numbers(letters)) for letters in _ONES),
+    *((f"scala.Tuple2$mc{letters}$sp", _numbers(letters)) for letters in _TWOS),
+    ("scala.Symbol", (forms.TEXT, 1, 0, 0)),
+    ("scala.reflect.ClassTag", _OPAQUE),
+    ("scala.runtime.BoxedUnit", _NOTHING),
+)  # fmt: skip
+"""The classes from number 10 on, in their order."""
+
+_LISTS = ("$colon$colon", "Nil$", "Queue", "Queue$EmptyQueue$", "ListSet", "ListSet$EmptyListSet$", "ListSet$Node")
+_MUTABLE_LISTS = ("ArrayBuffer", "ListBuffer", "Queue", "LinkedHashSet", "TreeSet")
+_MAPS = ("Map$EmptyMap$", "ListMap", "ListMap$EmptyListMap$", "ListMap$Node", "HashMap$EmptyHashMap$",
+         "HashMap$HashMap1", "HashMap$HashMapCollision1", "Map$WithDefault")  # fmt: skip
+_MUTABLE_MAPS = ("LinkedHashMap", "ListMap", "LongMap", "AnyRefMap", "TreeMap")
+_ARRAYS = ("Ref", "Byte", "Short", "Char", "Int", "Long", "Float", "Double", "Boolean")
+_ORDERINGS = ("Unit", "Boolean", "Byte", "Char", "Short", "Int", "Long", "Float", "Double", "BigInt", "BigDecimal",
+              "String")  # fmt: skip
+
+NAMED: Mapping[str, Form] = {
+    **{_IMMUTABLE + name: _LIST for name in _LISTS},
+    **{_MUTABLE + name: _LIST for name in _MUTABLE_LISTS},
+    **{_IMMUTABLE + name: _PAIRS for name in _MAPS},
+    **{_MUTABLE + name: _PAIRS for name in _MUTABLE_MAPS},
+    **{f"{_IMMUTABLE}BitSet$BitSet{which}": (forms.DELTAS, 1, 0, 0) for which in "12N"},
+    **{f"{_MUTABLE}WrappedArray$of{name}": (forms.WRAPPED, 1, 0, 0) for name in _ARRAYS},
+    f"{_IMMUTABLE}HashSet$EmptyHashSet$": _EMPTY,
+    f"{_IMMUTABLE}TreeSet": (forms.ORDERED, 1, 0, 0),
+    f"{_IMMUTABLE}TreeMap": (forms.PAIRS, 1, 1, 0),
+}
+"""The classes that are written by their names, where it is known that the Scala API is used."""
+
+ALWAYS_NAMED: Mapping[str, Form] = {
+    "scala.None$": _NOTHING,
+    f"{_IMMUTABLE}Set$EmptySet$": _EMPTY,
+    **{f"scala.math.Ordering${name}$": _NOTHING for name in _ORDERINGS},
+}
+"""Objects of Scala without fields, which every Kryo writes by their names alone."""
