@@ -6,14 +6,49 @@ A map is {"map": [[key, value], ...]}, a number that is no integer {"float"} or 
 
 from __future__ import annotations
 
+import json
+import lzma
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, replaced
+from statestore.formats.flink.serializers.snapshots import read_snapshot
+from statestore.formats.flink.snapshot.data_input import DataInput
 from support.flink.value_model import ORIGIN, cells, walking
+from support.paths import DATA
+
+RELEASES = ("1.20.0", "2.1.0")
+
+
+@cache
+def written(release: str) -> list[dict[str, Any]]:
+    """The lines that ``WriteKryo`` wrote with a release of Flink."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(lzma.decompress((DATA / "flink" / "kryo.json.xz").read_bytes()))
+    return found[release]
+
+
+@cache
+def kinds(release: str) -> dict[str, FlinkType]:
+    """The types by the classes of the serializers."""
+
+    def change(kind: FlinkType) -> FlinkType:
+        assert isinstance(kind, KryoOf)
+        return KryoOf(kind.serializer, kind.class_name, None, kind.registrations, release < "2")
+
+    lines = [line for line in written(release) if "snapshot" in line]
+    return {
+        line["class"]: replaced(read_snapshot(DataInput(bytes.fromhex(line["snapshot"]), "a snapshot")), change)
+        for line in lines
+    }
+
+
+def values(release: str, class_name: str = "java.lang.Object") -> list[tuple[bytes, Any]]:
+    lines = [line for line in written(release) if line["class"] == class_name and "bytes" in line]
+    return [(bytes.fromhex(line["bytes"]), line["value"]) for line in lines]
 
 
 def of_json(truth: Any) -> Any:

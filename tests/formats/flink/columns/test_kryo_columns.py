@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import datetime
 import json
-import lzma
 import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.flink.kryo_truth import decoded, is_json, of_json, outcome
+from support.flink.kryo_truth import RELEASES, decoded, is_json, kinds, of_json, outcome, values, written
 from support.flink.value_model import ORIGIN, cells, in_each_way, walking
-from support.paths import DATA
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink import kryo_sample
@@ -35,40 +32,9 @@ from statestore.formats.flink.serializers.flink_types import (
     Opaque,
     PojoOf,
     TupleOf,
-    replaced,
 )
-from statestore.formats.flink.serializers.snapshots import read_snapshot
-from statestore.formats.flink.snapshot.data_input import DataInput
 
-RELEASES = ("1.20.0", "2.1.0")
 each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
-
-
-@cache
-def written(release: str) -> list[dict[str, Any]]:
-    """The lines that ``WriteKryo`` wrote with a release of Flink."""
-    found: dict[str, list[dict[str, Any]]] = json.loads(lzma.decompress((DATA / "flink" / "kryo.json.xz").read_bytes()))
-    return found[release]
-
-
-@cache
-def kinds(release: str) -> dict[str, FlinkType]:
-    """The types by the classes of the serializers."""
-
-    def change(kind: FlinkType) -> FlinkType:
-        assert isinstance(kind, KryoOf)
-        return KryoOf(kind.serializer, kind.class_name, None, kind.registrations, release < "2")
-
-    lines = [line for line in written(release) if "snapshot" in line]
-    return {
-        line["class"]: replaced(read_snapshot(DataInput(bytes.fromhex(line["snapshot"]), "a snapshot")), change)
-        for line in lines
-    }
-
-
-def values(release: str, class_name: str = "java.lang.Object") -> list[tuple[bytes, Any]]:
-    lines = [line for line in written(release) if line["class"] == class_name and "bytes" in line]
-    return [(bytes.fromhex(line["bytes"]), line["value"]) for line in lines]
 
 
 def is_value(found: Any, truth: Any) -> bool:

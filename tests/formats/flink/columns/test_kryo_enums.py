@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from support.flink import metadata_bytes as meta
 from support.flink import snapshot_bytes as types
+from support.flink.kryo_truth import RELEASES, decoded, is_json, kinds, of_json, outcome, values
 from support.flink.snapshot_reads import rows_of, source_at
 from support.flink.value_model import in_each_way, varint
-from test_kryo_columns import RELEASES, decoded, is_json, kinds, of_json, outcome, values
 
 from benchmarks.engines import flink_forms
 from benchmarks.engines.flink_forms import OPERATOR, Form, kryo, real_kryo
