@@ -25,6 +25,7 @@ from support.flink import metadata_bytes as meta
 from support.flink import snapshot_bytes as types
 
 from benchmarks.engines.flink_snapshots import FIRST_KEY, GROUPS, group_of
+from benchmarks.engines.kafka_forms import varint
 
 KRYO = Path(__file__).resolve().parents[2] / "tests" / "data" / "flink" / "kryo.json.xz"
 DISTINCT = 4096
@@ -109,14 +110,6 @@ def uuid_text(number: int) -> bytes:
 
 
 # Values that Kryo writes
-
-
-def varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
 
 
 def ascii_of(found: str) -> bytes:

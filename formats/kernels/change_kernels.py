@@ -90,16 +90,20 @@ def _mixed(x: Any) -> Any:
 
 
 @inlined
-def _equal(data: Bytes, a: int, size_a: int, b: int, size_b: int) -> bool:
-    if size_a != size_b:
-        return False
+def equal_bytes(data: Bytes, at: int, other: Bytes, behind: int, size: int) -> bool:
+    """Return whether ``data[at : at + size]`` is ``other[behind : behind + size]``."""
     i = 0
-    while i + 8 <= size_a:
-        if word(data, a + i) != word(data, b + i):
+    while i + 8 <= size:
+        if word(data, at + i) != word(other, behind + i):
             return False
         i += 8
-    while i < size_a:
-        if data[a + i] != data[b + i]:
+    while i < size:
+        if data[at + i] != other[behind + i]:
             return False
         i += 1
     return True
+
+
+@inlined
+def _equal(data: Bytes, a: int, size_a: int, b: int, size_b: int) -> bool:
+    return size_a == size_b and equal_bytes(data, a, data, b, size_a)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.kernels.change_kernels import equal_bytes
 from statestore.formats.kernels.compiled import I64, U64, Words, inlined, kernel, word
 from statestore.formats.kernels.newest_kernels import sip_round
 
@@ -41,20 +42,6 @@ def _hashed(data: Bytes, at: int, size: int, secret: Words) -> Words:
         a, b, c, d = sip_round(a, b, c, d)
     found: Words = a ^ b ^ c ^ d
     return found
-
-
-@inlined
-def _are_equal(data: Bytes, at: int, other: Bytes, behind: int, size: int) -> bool:
-    i = 0
-    while i + 8 <= size:
-        if word(data, at + i) != word(other, behind + i):
-            return False
-        i += 8
-    while i < size:
-        if data[at + i] != other[behind + i]:
-            return False
-        i += 1
-    return True
 
 
 @kernel
@@ -94,7 +81,7 @@ def number_strings(
         while slots[base + slot] != 0:
             if slots[base + slot] & _HIGH == tag:
                 other = first[I64(slots[base + slot] & _LOW) - 1]
-                if size[other] == size[i] and _are_equal(data, start[other], data, start[i], size[i]):
+                if size[other] == size[i] and equal_bytes(data, start[other], data, start[i], size[i]):
                     mine = I64(slots[base + slot] & _LOW) - 1
                     break
             slot = (slot + 1) & mask
@@ -152,7 +139,7 @@ def find_strings(
         while slots[base + slot] != 0:
             if slots[base + slot] & _HIGH == tag:
                 other = first[I64(slots[base + slot] & _LOW) - 1]
-                if own_size[other] == size[i] and _are_equal(own, own_start[other], data, start[i], size[i]):
+                if own_size[other] == size[i] and equal_bytes(own, own_start[other], data, start[i], size[i]):
                     number[i] = I64(slots[base + slot] & _LOW) - 1
                     count += 1
                     break

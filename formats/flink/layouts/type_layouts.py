@@ -61,6 +61,7 @@ from statestore.formats.flink.serializers.flink_types import (
     PythonElements,
     PythonLeaf,
     PythonValue,
+    RestOf,
     RowDataOf,
     RowOf,
     Shown,
@@ -316,7 +317,10 @@ def _alternatives(tag: str, names: list[str], cases: tuple[Shape, ...], tags: tu
 
 
 def _pojo(kind: PojoOf, depth: int) -> Shape:
-    parts = tuple(_optional(_layout(each, depth), 1) for _, each in kind.fields)
+    parts = tuple(
+        _layout(each, depth) if isinstance(each, RestOf) else _optional(_layout(each, depth), 1)
+        for _, each in kind.fields
+    )
     plain = Struct(struct_of([name for name, _ in kind.fields], parts), parts)
     cases: list[Shape | None] = [None, plain]
     own: list[pa.Field] = list(plain.column or ())

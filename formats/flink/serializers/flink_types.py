@@ -321,6 +321,14 @@ class KryoOf(Opaque):
 
 
 @dataclass(frozen=True)
+class RestOf(Opaque):
+    """The bytes of a POJO or tuple from a field on that cannot be decoded, with all fields behind it.
+
+    In a POJO the first byte says whether that field is null.
+    """
+
+
+@dataclass(frozen=True)
 class Shown(FlinkType):
     """The bytes of ``value``, in a column of another type that a user chose: text for a time whose values may not fit
     a timestamp (as Java's ``toString`` writes it), a decimal for a number that is text otherwise.
@@ -395,6 +403,10 @@ class SpanOf(FlinkType):
     value: FlinkType
 
 
+BEHIND = "_and_behind"
+"""The end of the name of a field with the bytes of all fields behind it, see `RestOf`."""
+
+
 def fixed_width(kind: FlinkType) -> int:
     """The length that Flink's serializer declares (``TypeSerializer.getLength``), `VARIABLE` if there is none.
 
@@ -435,6 +447,33 @@ def opaque_part(kind: FlinkType) -> Opaque | None:
         found = next((part for child in inner[:-1] if (part := opaque_inside(child)) is not None), None)
         return found or (None if isinstance(inner[-1], Opaque) else opaque_part(inner[-1]))
     return opaque_inside(kind)
+
+
+def cut_where_opaque(kind: FlinkType) -> FlinkType:
+    """The POJO or tuple whose fields from the first one on that cannot be decoded are one field of `RestOf` bytes.
+
+    It is the same type where that is not needed, where no field is before it, and where subclasses of the POJO have
+    other fields behind it.
+    """
+    if not isinstance(kind, (TupleOf, PojoOf)) or (isinstance(kind, PojoOf) and (kind.registered or kind.unregistered)):
+        return kind
+    kinds = children(kind)
+    names = [name for name, _ in kind.fields] if isinstance(kind, PojoOf) else list(kind.names)
+    names = names or [f"f{number}" for number in range(len(kinds))]
+    number = next((number for number, each in enumerate(kinds) if opaque_inside(each) is not None), None)
+    part = None if number is None else opaque_inside(kinds[number])
+    if number is None or part is None:
+        return kind
+    if number + 1 == len(kinds):
+        last = cut_where_opaque(kinds[number])
+    elif number > 0:
+        last = RestOf(part.serializer, part.class_name, remedy=part.remedy)
+        names[number] += BEHIND
+    else:
+        return kind
+    if isinstance(kind, PojoOf):
+        return replace(kind, fields=(*kind.fields[:number], (names[number], last)))
+    return replace(kind, fields=(*kinds[:number], last), names=(*names[: number + 1],))
 
 
 def opaque_inside(kind: FlinkType) -> Opaque | None:

@@ -39,6 +39,7 @@ from statestore.formats.flink.serializers.flink_types import (
     PythonValue,
     TimerOf,
     TtlOf,
+    cut_where_opaque,
     fixed_width,
     opaque_inside,
     opaque_part,
@@ -187,8 +188,7 @@ def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm
     packed = header.kind == "list" and isinstance(element, PythonValue)
     if packed and isinstance(element, PythonValue):
         element = element.value
-    if header.kind == "list":
-        element = or_opaque(element, inside=True)
+    element = or_opaque(element, inside=True) if header.kind == "list" else cut_where_opaque(element)
     within: FlinkType = PythonElements(element) if packed else element
     within = TtlOf(within) if has_ttl else within
     if header.kind == "list" and isinstance(stored, ListOf | MaskedListOf):

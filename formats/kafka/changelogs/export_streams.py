@@ -63,14 +63,11 @@ class _Decompressed(io.RawIOBase):
         return len(found)
 
 
-class _JoinedLines(io.RawIOBase):
-    """Objects that are printed over several indented lines, as one line each; a seek to 0 begins anew.
-
-    Programs escape line breaks within texts, so each break before a space or a closing brace lies between two tokens.
-    """
+class _Filtered(io.RawIOBase):
+    """Bytes that are made of those of another stream; a seek to 0 begins anew."""
 
     def __init__(self, source: Any) -> None:
-        self._source, self._held, self._ready = source, b"", b""
+        self._source = source
 
     def close(self) -> None:
         self._source.close()
@@ -81,6 +78,17 @@ class _JoinedLines(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+
+class _JoinedLines(_Filtered):
+    """Objects that are printed over several indented lines, as one line each.
+
+    Programs escape line breaks within texts, so each break before a space or a closing brace lies between two tokens.
+    """
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(source)
+        self._held = self._ready = b""
 
     def seek(self, to: int, whence: int = 0) -> int:
         self._source.seek(to, whence)
@@ -163,21 +171,8 @@ def _lines_of(source: Any) -> Any:
     return found
 
 
-class _Unmarked(io.RawIOBase):
-    """A text without the mark of UTF-8 in front; a seek to 0 begins anew."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-
-    def close(self) -> None:
-        self._source.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+class _Unmarked(_Filtered):
+    """A text without the mark of UTF-8 in front."""
 
     def seek(self, to: int, whence: int = 0) -> int:
         self._source.seek(to, whence)

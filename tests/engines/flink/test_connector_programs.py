@@ -28,11 +28,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return class_path("connectors", tmp_path_factory.mktemp("programs"), "1.20.3", beside="lines")
 
 
-@pytest.fixture(scope="module")
-def source_programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path("sources", tmp_path_factory.mktemp("sources"), "1.20.3", beside="lines")
-
-
 def run(programs: str, *words: str) -> None:
     done = subprocess.run(["java", *OPENS, "-cp", programs, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -45,9 +40,19 @@ def shown(each: WrittenElement) -> list[dict[str, object]]:
     return same_order(each.form, pa.RecordBatch.from_arrays(arrays, schema=form.columns).to_pylist())
 
 
-def check_elements(programs: str, program: str, folder: Path, forms: int) -> None:
-    lines = folder / "lines.jsonl"
-    run(programs, program, str(lines), str(ROUNDS), "2026")
+@pytest.mark.parametrize(
+    ("project", "version", "program", "forms"),
+    [
+        ("connectors", "1.20.3", "SplitBytes", 12),
+        ("sources", "1.20.3", "SourceBytes", 5),
+        ("kafka-5", "2.2.0", "KafkaFiveBytes", 2),
+    ],
+)
+def test_values_of_every_form_have_the_rows_that_were_meant(
+    project: str, version: str, program: str, forms: int, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.jsonl"
+    run(class_path(project, tmp_path, version, beside="lines"), program, str(lines), str(ROUNDS), "2026")
     with lines.open() as file:
         elements = list(written(map(json.loads, file)))
     assert len({each.form for each in elements}) == forms and len(elements) > forms * ROUNDS
@@ -55,23 +60,6 @@ def check_elements(programs: str, program: str, folder: Path, forms: int) -> Non
         expected = same_order(each.form, each.rows)
         found = shown(each) if expected else []
         assert [{name: row[name] for name in known} for row, known in zip(found, expected, strict=True)] == expected
-
-
-def test_values_of_every_form_have_the_rows_that_were_meant(programs: str, tmp_path: Path) -> None:
-    check_elements(programs, "SplitBytes", tmp_path, 12)
-
-
-def test_values_of_lakes_and_of_change_data_capture_have_the_rows_that_were_meant(
-    source_programs: str, tmp_path: Path
-) -> None:
-    check_elements(source_programs, "SourceBytes", tmp_path, 5)
-
-
-def test_enumerators_of_kafka_with_splits_have_the_rows_that_were_meant(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    newer = class_path("kafka-5", tmp_path_factory.mktemp("kafka"), "2.2.0", beside="lines")
-    check_elements(newer, "KafkaFiveBytes", tmp_path, 2)
 
 
 def test_a_job_of_files_leaves_what_it_has_read(programs: str, tmp_path: Path) -> None:

@@ -337,7 +337,10 @@ def test_a_type_that_is_wrong_says_where(kind: str) -> None:
 def test_every_type_of_a_serializer_has_a_name() -> None:
     """Apart from types that no serializer snapshot gives: of cells, of PyFlink, and a user's choice of columns."""
     every = {each for each in vars(flink_types).values() if isinstance(each, type) and issubclass(each, FlinkType)}
-    cells = {getattr(flink_types, each) for each in ("Shown", "Joined", "LengthOf", "Prefix", "SpanOf", "FlinkType")}
+    cells = {
+        getattr(flink_types, each)
+        for each in ("Shown", "Joined", "LengthOf", "Prefix", "SpanOf", "RestOf", "FlinkType")
+    }
     cells.add(flink_types.KryoOf)  # described as an opaque type: the job's classes decide whether it is restored
     python = {each for each in every if each.__name__.startswith("Python")}
     assert set(description_file._CLASSES.values()) == every - cells - python

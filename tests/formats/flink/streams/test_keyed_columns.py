@@ -11,7 +11,18 @@ from support.flink.value_model import encoded, int64, record, text
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.flink.columns.decoding import decode_records
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
-from statestore.formats.flink.serializers.flink_types import VOID, Basic, FlinkType, ListOf, MapOf, Opaque, TryOf, TtlOf
+from statestore.formats.flink.serializers.flink_types import (
+    VOID,
+    Basic,
+    FlinkType,
+    ListOf,
+    MapOf,
+    Opaque,
+    PojoOf,
+    TryOf,
+    TtlOf,
+    TupleOf,
+)
 from statestore.formats.flink.streams.keyed_columns import KeyGroups, framed_rows, heap_rows, record_kinds
 from statestore.formats.flink.streams.state_form import KeyedForm, Typed, form_of
 from statestore.formats.kernels.arrays import Bytes
@@ -83,3 +94,49 @@ def test_what_a_try_has_thrown_ends_a_value_and_no_element_of_a_list() -> None:
         assert found.element == attempt and not found.whole
     found = form("list", ListOf(attempt))
     assert found.element == attempt.failure and found.whole
+
+
+PLAN = Opaque("KryoSerializer", "job.Plan")
+ORDER = PojoOf("job.Order", (("a", Basic("int")), ("np", PLAN), ("z", STRING)))
+
+
+def test_fields_before_one_that_cannot_be_decoded_are_read() -> None:
+    # Values that Flink 1.20 wrote of such a POJO, the second with a null there.
+    rest = "00570100ce04018101006a6176612e7574696c2e41727261794c6973f4010303018261020a0000067332327933"
+    values = [bytes.fromhex("02003d8bd0a0" + rest), bytes.fromhex("0200ae8059cb01000573643163")]
+    found = form("value", ORDER)
+    assert [name for name, _ in found.element.fields] == ["a", "np_and_behind"]  # type: ignore[attr-defined]
+    column = found.schema.field("value").type.field("np_and_behind")
+    assert column.type == pa.binary()
+    assert column.metadata[b"statestore.serializer"] == b"KryoSerializer of job.Plan"
+    rows = framed(found, *[(GROUP + int64(each) + b"\0", value) for each, value in enumerate(values)])
+    assert [row["value"] for row in rows] == [
+        {"a": 1032573088, "np_and_behind": bytes.fromhex(rest)},
+        {"a": -1367320117, "np_and_behind": bytes.fromhex("01000573643163")},
+    ]
+
+
+def test_a_time_to_live_and_a_null_stand_beside_fields_before_one_that_cannot_be_decoded() -> None:
+    found = form("value", TtlOf(ORDER))
+    values = [int64(1_500) + b"\2\0" + bytes(4) + b"\1\1", int64(1_500) + b"\1"]
+    rows = framed(found, *[(GROUP + int64(each) + b"\0", value) for each, value in enumerate(values)])
+    assert [row["value"] for row in rows] == [{"a": 0, "np_and_behind": b"\1\1"}, None]
+    assert {row["last_access"].timestamp() for row in rows} == {1.5}
+
+
+def test_fields_before_one_that_cannot_be_decoded_are_read_in_the_last_field_and_in_tuples_and_maps() -> None:
+    pair = TupleOf((LONG, PLAN, STRING))
+    around = form("map", MapOf(LONG, TupleOf((LONG, pair))))
+    (row,) = framed(around, (GROUP + int64(7) + b"\0" + int64(1), b"\0" + int64(2) + int64(3) + b"rest"))
+    assert row["map_value"] == {"f0": 2, "f1": {"f0": 3, "f1_and_behind": b"rest"}}
+    (row,) = framed(around, (GROUP + int64(7) + b"\0" + int64(1), b"\1"))
+    assert row["map_value"] is None
+
+
+def test_a_value_is_bytes_as_a_whole_where_the_place_of_its_parts_is_not_known() -> None:
+    first = PojoOf("job.First", (("a", PLAN), ("b", LONG)))
+    base = PojoOf("job.Order", ORDER.fields, registered=(("job.Sub", PojoOf("job.Sub", ORDER.fields)),))
+    for kind in (first, base, ListOf(ORDER)):
+        assert form("value", kind).schema.field("value").type == pa.binary()
+    elements = form("list", ListOf(ORDER))
+    assert elements.whole and elements.schema.field("value").type == pa.binary()
