@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.flink.kryo_truth import decoded, is_json, of_json, outcome
-from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, subtask
-from support.flink.snapshot_bytes import LONG, header, state
+from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, subtask, utf
+from support.flink.snapshot_bytes import LONG, header, optional_map, state
 from support.flink.snapshot_reads import rows_of, source_at
 from support.flink.value_model import ORIGIN, in_each_way, walking
 from support.paths import DATA
@@ -139,6 +139,15 @@ def test_a_big_number_of_a_later_scala_is_refused() -> None:
     """Scala 2.13 keeps a small number as a long beside a BigInteger that is null."""
     for compiled in (False, True):
         assert "only the job's classes decode" in outcome(kinds()[WHOLE], [b"\x57\1\0\x0e"], compiled)
+
+
+def test_a_serializer_of_a_job_for_collections_of_scala_makes_them_opaque() -> None:
+    (line,) = [line for line in written() if "snapshot" in line and line["class"] == ANY]
+    octets, none = bytes.fromhex(line["snapshot"]), optional_map([])
+    assert octets.endswith(none + none)
+    for name, is_known in (("scala.collection.Seq", False), ("shop.Seq", True)):
+        given = octets[: -len(none)] + optional_map([(name, utf(name), None)])
+        assert isinstance(read_snapshot(DataInput(given, "a snapshot")), KryoOf) == is_known
 
 
 @pytest.mark.usefixtures("each_way")
