@@ -19,7 +19,7 @@ _PART = 1 << 20
 _CODES = {character: ord(character) for character in '\\" \n'}
 _OPENING, _CLOSING, _BETWEEN, _SPACE = 1, 2, 3, 4
 _KINDS = np.zeros(256, np.uint8)
-"""What a byte outside of texts is for the structure of JSON; 0: nothing."""
+"""The part that a byte outside of texts has in the structure of JSON; 0: none."""
 for _characters, _kind in ((b"[{", _OPENING), (b"]}", _CLOSING), (b",", _BETWEEN), (b"\r\n", _SPACE)):
     _KINDS[list(_characters)] = _kind
 

@@ -1,4 +1,4 @@
-"""What verify tells of a Flink snapshot beside its states: headers, records in flight, and files of its folder."""
+"""Damage of a Flink snapshot beside its states is told by verify: headers, records in flight, files of its folder."""
 
 from __future__ import annotations
 

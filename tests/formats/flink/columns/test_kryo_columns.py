@@ -111,7 +111,7 @@ def test_a_registered_class_is_read_by_its_number(release: str, class_name: str,
 
 
 def shown(truth: Any, release: str) -> Any:
-    """What is shown for what ``toString`` says: Kryo 5 does not write the offset of a time in a region."""
+    """Return the text that is shown: Kryo 5 does not write the offset of a time in a region, which ``toString`` has."""
     if isinstance(truth, str) and release >= "2":
         return re.sub(r"(Z|[+-][0-9:]+)(?=\[)", "", truth)
     if isinstance(truth, list):

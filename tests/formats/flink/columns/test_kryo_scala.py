@@ -96,7 +96,7 @@ def test_values_that_kryo_wrote_are_json(class_name: str) -> None:
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("class_name", [DECIMAL, WHOLE])
 def test_big_numbers_have_a_column_of_texts(class_name: str) -> None:
-    """Of any scale, context and hash code."""
+    """Big numbers have any scale, context and hash code."""
     kind, known = kinds()[class_name], values(class_name)
     assert isinstance(kind, KryoOf) and len(known) > 30
     data, sizes = np.frombuffer(b"".join(octets for octets, _ in known), np.uint8), [len(octets) for octets, _ in known]

@@ -78,7 +78,7 @@ def test_a_text_is_what_protoc_makes_of_it(protos: Path, name: str) -> None:
 
 
 def test_types_are_the_ones_that_protoc_finds(protos: Path) -> None:
-    """Of every message, by the texts and by the descriptor set; relative names in both packages."""
+    """Every message has the same fields by the texts and by the descriptor set, with relative names in both."""
     texts = tuple((protos / name).read_text() for name in ("two.proto", "three.proto"))
     whole = f"base64,{base64.b64encode((protos / 'three.desc').read_bytes()).decode()}"
     names = {name for found in messages_at(texts).values() for name in found}

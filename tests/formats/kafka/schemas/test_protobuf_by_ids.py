@@ -106,7 +106,7 @@ def test_a_registry_has_the_schemas_of_all_ids(server: Registry, tmp_path: Path,
 
 
 def test_a_descriptor_in_base64_is_the_same(server: Registry, tmp_path: Path) -> None:
-    """As registries give it, with names of types as they stand in the text."""
+    """A registry gives it with names of types as they stand in the text."""
     for number, text in ((5, OLD), (6, NEW)):
         server.answers[f"/schemas/ids/{number}"]["schema"] = base64.b64encode(file_descriptor(text)).decode()
     assert rows(changelog(tmp_path, VALUES), f"protobuf:{server.url}") == ROWS
