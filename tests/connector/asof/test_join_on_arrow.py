@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.checkpoints.checkpoint_tables import began, micros, tables
+from support.checkpoints.checkpoint_tables import TIME, all_rows, began, left_rows, micros, tables
 from support.checkpoints.purged_checkpoints import purged
 from support.checkpoints.spark_state_fixtures import checkpoint_path, plain
 from support.keyed.keyed_kinds import keyed
@@ -20,7 +20,6 @@ from statestore.catalog.reads.table import Table
 from statestore.connector.asof import join_on_arrow as arrow_engine
 from statestore.formats.state_table import Query
 
-TIME = pa.timestamp("us", "UTC")
 ENGINES = ("arrow", "duckdb")
 CHECKPOINTS = [
     "spark4.3.0-agg__hdfs",
@@ -31,26 +30,6 @@ CHECKPOINTS = [
     "spark4.3.0-twsttl__rkav",
     "spark4.3.0-twsttl__rkcl",
 ]
-
-
-def all_rows(table: Table) -> dict[int, pa.Table]:
-    first, last = table.table.kept_versions()
-    return {batch: table.scan(version=batch).read_all() for batch in range(first, last + 1)}
-
-
-def left_rows(states: dict[int, pa.Table], key: tuple[str, ...], moments: list[int]) -> pa.Table:
-    """Every row key that ever existed, at each of the moments (epoch microseconds)."""
-    every = pa.concat_tables([state.select(key) for state in states.values()])
-    cells = list(zip(*(plain(column.combine_chunks()) for column in _arrays(every)), strict=True))
-    distinct = every.take(pa.array(list({cell: n for n, cell in enumerate(cells)}.values()), pa.int64()))
-    parts = [
-        distinct.append_column("t", pa.array([moment] * distinct.num_rows, pa.int64()).cast(TIME)) for moment in moments
-    ]
-    return pa.concat_tables(parts)
-
-
-def _arrays(rows: pa.Table) -> list[Any]:
-    return [pa.chunked_array([pa.concat_arrays(c.chunks)]) if c.num_chunks else c for c in rows.columns]
 
 
 def expected(left: pa.Table, states: dict[int, pa.Table], times: dict[int, int], key: tuple[str, ...]) -> list[Any]:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.checkpoints.checkpoint_tables import began, micros, tables
+from support.checkpoints.checkpoint_tables import all_rows, began, left_rows, micros, tables
 from support.checkpoints.purged_checkpoints import purged
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.keyed.keyed_kinds import keyed
 from support.parameters import mostly_slow
 from support.places import PLACES, below, warehouse_in, warehouse_of
-from test_join_on_arrow import all_rows, left_rows
 
 import statestore
 

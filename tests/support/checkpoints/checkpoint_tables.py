@@ -7,14 +7,16 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 import statestore
 from statestore.catalog.reads.table import Table
 from support.checkpoints.checkpoint_models import Row, States, changes_of, history_of
-from support.checkpoints.spark_state_fixtures import multiset
+from support.checkpoints.spark_state_fixtures import multiset, plain
 
+TIME = pa.timestamp("us", "UTC")
 TIME_OF_A_ROW = {"history": ["valid_from", "valid_to"], "changes": ["valid_from", "_commit_timestamp"]}
 REST = {"history": ["_commit_version"], "changes": ["_commit_version", "_change_type"]}
 
@@ -81,3 +83,24 @@ def counted(rows: pa.Table, mode: str) -> Counter[Row]:
     """The rows, counted, with the model's columns in the model's order."""
     last = [*TIME_OF_A_ROW[mode], *REST[mode]]
     return multiset(rows.select([*(name for name in rows.column_names if name not in last), *last]))
+
+
+def all_rows(table: Table) -> dict[int, pa.Table]:
+    """The rows of each kept batch."""
+    first, last = table.table.kept_versions()
+    return {batch: table.scan(version=batch).read_all() for batch in range(first, last + 1)}
+
+
+def left_rows(states: dict[int, pa.Table], key: tuple[str, ...], moments: list[int]) -> pa.Table:
+    """Every row key that ever existed, at each of the moments (epoch microseconds)."""
+    every = pa.concat_tables([state.select(key) for state in states.values()])
+    cells = list(zip(*(plain(column.combine_chunks()) for column in _arrays(every)), strict=True))
+    distinct = every.take(pa.array(list({cell: n for n, cell in enumerate(cells)}.values()), pa.int64()))
+    parts = [
+        distinct.append_column("t", pa.array([moment] * distinct.num_rows, pa.int64()).cast(TIME)) for moment in moments
+    ]
+    return pa.concat_tables(parts)
+
+
+def _arrays(rows: pa.Table) -> list[Any]:
+    return [pa.chunked_array([pa.concat_arrays(c.chunks)]) if c.num_chunks else c for c in rows.columns]
