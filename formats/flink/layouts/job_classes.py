@@ -1,0 +1,45 @@
+"""Classes of a job, as a user declares them or as their class files have them: what Kryo needs to read their objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JavaType:
+    """The declared type of a field: ``name`` is a primitive (``int``), a class by its binary name
+    (``java.util.List``, ``shop.Order$Item``), or "" for a variable of a type, whose class is ``java.lang.Object``.
+
+    ``dimensions`` counts those of an array. ``arguments`` are the arguments of a generic type, () for a raw one.
+    """
+
+    name: str
+    dimensions: int = 0
+    arguments: tuple[JavaType, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobField:
+    """A field of an object that is neither static nor transient."""
+
+    name: str
+    type: JavaType
+
+
+@dataclass(frozen=True)
+class JobClass:
+    """A class of a job: its own fields, in no particular order, and the class that it extends ("" for none).
+
+    ``constants`` are those of an enum in their order; None: it is no enum. ``is_final``: no other class extends it, so
+    that Kryo does not write which class an object in a field of this type has. An interface or an abstract class has
+    ``is_abstract``. ``parameters`` are the names of its type variables.
+    """
+
+    name: str
+    fields: tuple[JobField, ...] = ()
+    superclass: str = ""
+    constants: tuple[str, ...] | None = None
+    is_final: bool = False
+    is_abstract: bool = False
+    is_record: bool = False
+    parameters: tuple[str, ...] = ()
