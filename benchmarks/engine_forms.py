@@ -105,6 +105,7 @@ PAIRS_OF_FLINK = (
     ("row of PyFlink", "Row"),
     ("list of Kryo", "list"),
     ("map of Kryo", "map"),
+    ("objects of Kryo", "list of POJOs"),
     ("decimal of Kryo", "decimal"),
     ("UUID of Kryo", "text of a UUID"),
 )

@@ -133,6 +133,21 @@ def kryo_map(number: int) -> bytes:
     return named("java.util.HashMap") + varint(len(tags(number))) + found
 
 
+def kryo_objects(number: int) -> bytes:
+    """A list of objects of a class, each with the fields of the POJO in the order of their names."""
+    found = named("java.util.ArrayList") + varint(number % 6)
+    for each in range(number, number + number % 6):
+        noted = note(each)
+        found += b"\1\1" + (ascii_of("shop.Item") if each == number else b"") + b"\1" + varint(2 * each)
+        found += b"\1" + ascii_of(f"item {each}") + (b"\0" if noted is None else b"\1" + ascii_of(noted))
+        found += struct.pack(">d", each / 4)
+    return found
+
+
+def pojos(number: int) -> bytes:
+    return struct.pack(">i", number % 6) + b"".join(pojo(number + each) for each in range(number % 6))
+
+
 def kryo_decimal(number: int) -> bytes:
     unscaled = (number * 7919).to_bytes(4, "big")
     return named("java.math.BigDecimal") + varint(len(unscaled) + 1) + unscaled + varint(4)
@@ -183,6 +198,12 @@ FORMS = {
     "list of Kryo": Form(kryo("java.util.List"), kryo_list),
     "list of Kryo as JSON": Form(
         kryo("java.util.List"), kryo_list, options={"type": f"{OPERATOR}.measured.value=json"}
+    ),
+    "list of POJOs": Form(types.listed(types.pojo("shop.Item", ITEM)), pojos),
+    "objects of Kryo": Form(
+        kryo("java.util.List"),
+        kryo_objects,
+        options={"type": "class:shop.Item=class<long id, String name, String note, double score>"},
     ),
     "map": Form(types.mapped(types.STRING, types.INT), mapped),
     "map of Kryo": Form(kryo("java.util.Map"), kryo_map),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statestore.formats.engine import EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.flink.layouts.kryo_classes import Enums
-from statestore.formats.flink.layouts.kryo_enums import CLASS, enum_of
+from statestore.formats.flink.layouts.class_declarations import CLASS, check_declared, class_of
+from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.snapshot.operator_ids import operator_id
 from statestore.formats.flink.streams.state_form import DECLARABLE
 from statestore.formats.values.type_syntax import split_items
@@ -27,8 +27,8 @@ OPTIONS = (
         "text",
         "Types of states, operator.state=type; operator.state.key=type: names for fields, or how to read bytes of a "
         "serializer of the job's own, where utf is a text of Java's writeUTF, string one of Flink's StringSerializer; "
-        "types of states of PyFlink; the form of a connector, such as kafka_split; or constants of an enum that Kryo "
-        "writes, class:shop.Color=enum<RED, GREEN>.",
+        "types of states of PyFlink; the form of a connector, such as kafka_split; or classes of the job that Kryo "
+        "writes, class:shop.Item=class<String sku, int qty, List<String> tags> and class:shop.Color=enum<RED, GREEN>.",
         describes=True,
     ),
     EngineOption(
@@ -45,22 +45,22 @@ OPTIONS = (
 class FlinkSettings:
     """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column.
 
-    ``outside``: files outside of the folder with the job's folder are read, also on a local disk. ``enums`` are classes
-    of the job and their constants.
+    ``outside``: files outside of the folder with the job's folder are read, also on a local disk. ``classes`` are
+    those of the job.
     """
 
     job: str | None = None
     uids: Mapping[str, str] = field(default_factory=dict)
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     outside: bool = False
-    enums: Enums = ()
+    classes: tuple[JobClass, ...] = ()
 
 
 def settings_of(options: Mapping[str, str]) -> FlinkSettings:
     """Parse the options. Raises InvalidInputError INVALID_OPTION."""
     uids = [uid.strip() for uid in options.get("uids", "").split(",") if uid.strip()]
     types: dict[str, dict[str, str]] = {}
-    enums: dict[str, tuple[str, ...]] = {}
+    classes: dict[str, JobClass] = {}
     for item in split_items(options.get("type", "")):
         name, sign, text = item.partition("=")
         if not sign or not name.strip() or not text.strip():
@@ -70,7 +70,7 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
                 ", and ; between two",
             )
         if name.strip().startswith(CLASS):
-            _declare(enums, name.strip().removeprefix(CLASS).strip(), text)
+            _declare(classes, name.strip().removeprefix(CLASS).strip(), text)
             continue
         state, _, column = name.strip().rpartition(".")
         if column not in DECLARABLE or not state:
@@ -80,17 +80,21 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
                 ErrorCode.INVALID_OPTION, f"option type has two types of {shown(name.strip())}; expected one"
             )
     outside = options.get("allowoutsidefiles", "false").lower() == "true"
-    found = tuple(sorted(enums.items()))
+    found = tuple(classes[name] for name in sorted(classes))
+    try:
+        check_declared(found)
+    except ValueError as error:
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option type {error}") from None
     return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside, found)
 
 
-def _declare(enums: dict[str, tuple[str, ...]], class_name: str, text: str) -> None:
-    """Add the enum that an item of the option declares. Raises InvalidInputError INVALID_OPTION."""
+def _declare(classes: dict[str, JobClass], named: str, text: str) -> None:
+    """Add the class that an item of the option declares. Raises InvalidInputError INVALID_OPTION."""
     try:
-        name, constants = enum_of(class_name, text)
+        found = class_of(named, text)
     except ValueError as error:
         raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option type {error}") from None
-    if enums.setdefault(name, constants) != constants:
+    if classes.setdefault(found.name, found) != found:
         raise InvalidInputError(
-            ErrorCode.INVALID_OPTION, f"option type has two types of class {shown(name)}; expected one"
+            ErrorCode.INVALID_OPTION, f"option type has two types of class {shown(found.name)}; expected one"
         )

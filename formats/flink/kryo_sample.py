@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
-from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
-from statestore.formats.flink.columns.kryo_columns import shown_type
+from statestore.formats.flink.columns.kryo_object_types import JSON as NO_TYPE
+from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_survey import taking_notes
-from statestore.formats.flink.layouts.kryo_enums import remedy_for
+from statestore.formats.flink.layouts.class_remedies import remedy_for
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.declared import JSON
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque, replaced

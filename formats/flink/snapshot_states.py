@@ -146,7 +146,7 @@ class OpenedSnapshot:
             assert operator is not None
             is_old = self.metadata.version < FIRST_OF_FLINK_2
             self.found[number] = stored_states(
-                self.files, operator, self.labels[number], is_old=is_old, enums=self.settings.enums
+                self.files, operator, self.labels[number], is_old=is_old, classes=self.settings.classes
             )
         return self.found[number]
 

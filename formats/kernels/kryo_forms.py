@@ -77,6 +77,18 @@ SIDE = 53  # the left (a: 0) or right (1) value of an Either
 WRAPPED = 54  # the class of the elements, an object of its own | an array
 SHOWN = 55  # fields, in forms as those of objects of fields; the first is shown, which tells its class
 
+# Objects of a job's classes, by their declarations. Nothing in their bytes tells the fields or their types.
+OBJECT = 56  # fields, in so many forms from a on as the fourth number says; the form before them is that of the class
+CLASS = 57  # whether it has variables of types | its number, beside that of other objects' | whether their types vary
+FIELD = 58  # what a field may hold: NULLABLE or so | its form, 0 for an object that tells its class | its hint, or 0
+HINT = 59  # what a field's type says of the objects inside: a form of an object, or 0 | the first FIELD | the second
+NULLABLE, UNKNOWN = 1, 2
+"""How a FIELD of a form that has no back references may be null; UNKNOWN: only null can be read."""
+WITHOUT_HINT, TAKES_HINT, UNSURE = 2, 3, 4
+"""Fourth numbers of containers: a list, map or entry takes no hints, an OPTIONAL takes them, or cannot be read
+without."""
+OF_HINT, OF_FORM = 20, (1 << 19) - 1
+
 # Objects of fields, each in a form of its own: a is the first of these forms, and the fourth number says how many.
 # They are also tags, whose entries contain those of the fields.
 FIRST_OF_FIELDS = 60

@@ -25,7 +25,8 @@ def _calling(function: Callable[..., Any], compiled: dict[str, Any]) -> Any:
 
 _parts: dict[str, Any] = {}
 for _name in ("varint", "varlong", "signed", "wrapped", "fixed", "flagged", "text", "named_form", "local_date",
-              "local_time", "class_form", "usual_leaf", "maybe", "moment", "field_number", "class_object"):  # fmt: skip
+              "local_time", "date_or_time", "class_form", "usual_leaf", "sized", "instant_or_id", "maybe",
+              "moment", "field_number", "class_object"):  # fmt: skip
     _parts[_name] = inlined(_calling(getattr(kryo_parts, _name), _parts))
 for _name in ("put", "repeat", "bits", "deltas", "constants", "numbers"):
     _parts[_name] = inlined(_calling(getattr(kryo_leaves, _name), _parts))

@@ -9,6 +9,8 @@ from typing import Any
 
 from statestore.formats.kernels.flink_steps import OPAQUE, SHORT, WRONG
 from statestore.formats.kernels.kryo_forms import (
+    BIG_DECIMAL,
+    BYTES,
     DOUBLE,
     DOUBLE_NUMBER,
     EMPTY_TEXT,
@@ -17,14 +19,20 @@ from statestore.formats.kernels.kryo_forms import (
     LAST_BEGIN,
     LAST_END,
     LAST_FORM,
+    LOCAL_DATE,
+    LOCAL_DATE_TIME,
     LONG,
     LONG_NUMBER,
+    MILLIS,
     MOST_NAMES,
     NULL,
     OPAQUE_FORM,
     TEXT,
     TEXT_NUMBER,
+    TIMESTAMP,
+    TWO_LONGS,
     UTF_TEXT,
+    UUID,
 )
 
 
@@ -153,6 +161,56 @@ def usual_leaf(data: Any, at: int, end: int, number: int, is_old: bool) -> tuple
     return NULL, 0, 0, -WRONG
 
 
+def sized(data: Any, at: int, end: int, kind: int) -> tuple[int, int, int, int]:
+    """Bytes or a big number behind their count: tag, position, size, and the position behind (negative as in `varint`).
+
+    The size of a ``BigDecimal`` has its scale in front, in higher bits.
+    """
+    size, at = varint(data, at, end, 5)
+    if at < 0:
+        return NULL, 0, 0, at
+    if size == 0:
+        return NULL, 0, 0, at
+    value, more = at, size - 1
+    if more > end - at:
+        return NULL, 0, 0, -SHORT
+    at += more
+    if kind == BYTES:
+        return kind, value, more, at
+    if more == 0:
+        return NULL, 0, 0, -WRONG
+    if kind == BIG_DECIMAL:  # the scale follows the digits, and is read again with them
+        if more >= 1 << 24:
+            return NULL, 0, 0, -OPAQUE
+        size, at = varint(data, at, end, 5)
+        if at < 0:
+            return NULL, 0, 0, at
+        if size >> 32 != 0:
+            return NULL, 0, 0, -WRONG
+        more = (signed(size) << 24) | more
+    return kind, value, more, at
+
+
+def instant_or_id(data: Any, at: int, end: int, kind: int, a: int) -> tuple[int, int, int, int]:
+    """Milliseconds, with nanoseconds, or the two longs of a UUID: tag, value, more, and the position behind them."""
+    more = 0
+    value, at = varlong(data, at, end)
+    if at < 0:
+        return NULL, 0, 0, at
+    if kind == TWO_LONGS:
+        more, at = varlong(data, at, end)
+        return UUID, signed(value), signed(more), at
+    value = wrapped(value)
+    if kind == MILLIS:
+        return a, value, 0, at
+    more, at = varint(data, at, end, 5)
+    if at < 0:
+        return NULL, 0, 0, at
+    if more > 999999999:
+        return NULL, 0, 0, -WRONG
+    return TIMESTAMP, value + (more // 1000000 if a == 1 else 0), more, at
+
+
 def maybe(data: Any, at: int, end: int, form: int, is_old: bool) -> tuple[int, int, int]:
     """Whether there is a number of a primitive form, the number, and the position behind (negative as in `varint`)."""
     value = 0
@@ -262,6 +320,35 @@ def local_time(data: Any, at: int, end: int, is_old: bool) -> tuple[int, int]:
     if hour > 23 or minute > 59 or second > 59 or nano < 0 or nano > 999999999:
         return 0, -WRONG
     return ((hour * 60 + minute) * 60 + second) * 1000000000 + nano, at
+
+
+def date_or_time(
+    data: Any, at: int, end: int, kind: int, is_old: bool, keep: bool, refs: Any, objects: int
+) -> tuple[int, int, int, int]:
+    """A date as a number, a time as another, the objects so far, and the position behind (negative as in `varint`).
+
+    Kryo 2 writes a date with a time as two objects, which nothing but its own bytes can refer to.
+    """
+    value, more = 0, 0
+    is_pair = is_old and kind == LOCAL_DATE_TIME
+    for part in range(2):
+        if kind == LOCAL_DATE_TIME or (part == 0) == (kind == LOCAL_DATE):
+            if is_pair:
+                if at >= end:
+                    return 0, 0, objects, -SHORT
+                if data[at] != 1:
+                    return 0, 0, objects, -OPAQUE
+                at += 1
+                if keep:
+                    refs[objects] = -1
+                objects += 1
+            if part == 0:
+                value, at = local_date(data, at, end, is_old)
+            else:
+                more, at = local_time(data, at, end, is_old)
+            if at < 0:
+                return 0, 0, objects, at
+    return value, more, objects, at
 
 
 def moment(data: Any, at: int, end: int, is_duration: bool, is_old: bool) -> tuple[int, int, int]:

@@ -34,6 +34,7 @@ from statestore.formats.kernels.kryo_forms import (
     EMPTY_LIST,
     EMPTY_MAP,
     ENUM_SET,
+    FIELD,
     FIRST_OF_FIELDS,
     FLAG,
     FLAGGED_TEXT,
@@ -58,8 +59,12 @@ from statestore.formats.kernels.kryo_forms import (
     NOTHING,
     NOTHING_FORM,
     NULL,
+    NULLABLE,
     NUMBERS,
+    OBJECT,
     OBJECTS,
+    OF_FORM,
+    OF_HINT,
     OFFSET,
     OPAQUE_FORM,
     OPTIONAL,
@@ -73,45 +78,49 @@ from statestore.formats.kernels.kryo_forms import (
     SINGLE,
     SINGLE_ENTRY,
     TAG,
+    TAKES_HINT,
     TEXT,
     TEXT_NUMBER,
-    TIMESTAMP,
     TUPLE,
     TWO_LONGS,
+    UNKNOWN,
     UNSIGNED,
+    UNSURE,
     UUID,
     VALUE,
     VOID,
+    WITHOUT_HINT,
     WRAPPED,
 )
 from statestore.formats.kernels.kryo_leaves import bits, constants, deltas, numbers, put, repeat
 from statestore.formats.kernels.kryo_parts import (
     class_form,
     class_object,
+    date_or_time,
     field_number,
     fixed,
     flagged,
-    local_date,
-    local_time,
+    instant_or_id,
     maybe,
     moment,
     signed,
+    sized,
     text,
     usual_leaf,
     varint,
     varlong,
-    wrapped,
 )
 
 # What stands on the stack: an action, two numbers, and the entry that the result belongs to (-1: none, -2: dropped).
-_ANY = 0  # an object with its class; so many of them
-_TYPED = 1  # objects of a form: their number; the form times 2, plus 1 if they may be null
+_ANY = 0  # objects with their classes: their number; the form of the hint that their type is, or 0
+_TYPED = 1  # objects of a form: their number; the form times 2, plus 1 if they may be null, and in high bits the hint
 _CLOSE = 2  # the container is complete
-_COUNTED = 3  # a count, and so many objects with their classes, for each a of them
-_SAME = 4  # the class of all elements of a list, then so many; the second number is 1 if none can be null
+_COUNTED = 3  # a count, and so many objects: 1; their number for each, 1 or 2, and 4 times the form of the hint
+_SAME = 4  # the class of all elements of a list, then so many; 1 if none can be null, plus 2 times the hint's form
 _FIELDS = 5  # objects of forms that follow one another: their number; the form of the next one
 _OF_FORM = 6  # objects with their classes, all of the kind of one form: their number; the form
 _ENTRIES = 7  # entries of a map that are tuples of two, with their classes
+_SLOTS = 8  # objects of two kinds in turn, as the keys and items of a map: their number; the form of the hint
 
 
 def walk_object(
@@ -160,9 +169,15 @@ def walk_object(
             size, at = varint(data, at, end, 5)
             if at < 0:
                 return -at
-            if size * detail > end - at:
+            hint, per = detail >> 2, detail & 3
+            if size * per > end - at:
                 return SHORT
-            stack[top, 0], stack[top, 1], stack[top, 2] = _ANY, size * detail, 0
+            stack[top, 0], stack[top, 1], stack[top, 2] = _ANY, size * per, 0
+            if hint > 0 and per == 2:
+                stack[top, 0], stack[top, 2] = _SLOTS, hint
+            elif hint > 0 and forms[forms[hint, 2], 2] > 0:
+                slot = int(forms[hint, 2])
+                stack[top, 0], stack[top, 2] = _TYPED, 2 * int(forms[slot, 2]) + int(forms[slot, 1])
             continue
         if action == _SAME:
             form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
@@ -174,7 +189,7 @@ def walk_object(
                 return OPAQUE
             else:
                 nullable = False
-                if detail == 0:
+                if detail & 1 == 0:
                     if at >= end:
                         return SHORT
                     if int(data[at]) > 1:
@@ -183,13 +198,15 @@ def walk_object(
                     at += 1
                 if not nullable and count > end - at and int(forms[form, 0]) != VOID:
                     return SHORT
-            stack[top, 0], stack[top, 2] = _TYPED, 2 * form + (1 if nullable else 0)
+            hint = detail >> 1
+            stack[top, 0], stack[top, 2] = _TYPED, (hint << OF_HINT) + 2 * form + (1 if nullable else 0)
             continue
         # Most elements are texts in ASCII and numbers, of registered classes: they are written down in a loop of their
         # own. It stops before all that it does not know, which the steps below take, and refuse where it is wrong.
         usual = 0
         if action == _TYPED:
-            kind, tracked = int(forms[detail >> 1, 0]), int(forms[detail >> 1, 1])
+            form = detail >> 1 & OF_FORM
+            kind, tracked = int(forms[form, 0]), int(forms[form, 1])
             if kind == TEXT and tracked == 1:
                 usual = TEXT_NUMBER
             elif tracked == 0 and detail & 1 == 0:
@@ -219,19 +236,29 @@ def walk_object(
             return FULL
         if depth + 4 > MOST_NESTED:
             return OPAQUE
-        # The class of the next object, or that of its container's objects.
-        if action in (_ANY, _OF_FORM, _ENTRIES):
+        # The class of the next object, or that of its container's objects, and what is known of those inside.
+        form, nullable, hint = detail, False, 0
+        is_named = action in (_ANY, _OF_FORM, _ENTRIES)
+        if action == _ANY:
+            hint = detail
+        elif action == _TYPED:
+            form, nullable, hint = detail >> 1 & OF_FORM, detail & 1 == 1, detail >> OF_HINT
+        elif not is_named:
+            if action == _FIELDS:
+                stack[top, 2] = detail + 1
+            else:
+                form = int(forms[detail, 2 + (count & 1)])
+            if forms[form, 0] == FIELD:
+                if forms[form, 1] == UNKNOWN and at < end and data[at] != 0:
+                    return OPAQUE
+                nullable, hint, form = int(forms[form, 1]) == NULLABLE, int(forms[form, 3]), int(forms[form, 2])
+                is_named = form == 0
+        if is_named:
             form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
             if at < 0:
                 return -at
             if action == _OF_FORM and (form <= 0 or forms[form, 0] != forms[detail, 0]):
                 return OPAQUE
-            nullable = False
-        elif action == _FIELDS:
-            form, nullable = detail, False
-            stack[top, 2] = detail + 1
-        else:
-            form, nullable = detail >> 1, detail & 1 == 1
         if form == OPAQUE_FORM:
             return OPAQUE
         kind, tracked, a = NULL, 0, 0
@@ -317,51 +344,18 @@ def walk_object(
             if kind == BOOL and value != 0 and value != 1:
                 return WRONG
         elif kind in (BIG_INTEGER, BIG_DECIMAL, BYTES):
-            size, at = varint(data, at, end, 5)
+            tag, value, more, at = sized(data, at, end, kind)
             if at < 0:
                 return -at
-            if size == 0:
-                tag = NULL
-            else:
-                if size - 1 > end - at:
-                    return SHORT
-                value, more = at, size - 1
-                at += size - 1
-                if kind != BYTES and size == 1:
-                    return WRONG
-                if kind == BIG_DECIMAL:  # the scale follows the digits, and is read again with them
-                    if more >= 1 << 24:
-                        return OPAQUE
-                    size, at = varint(data, at, end, 5)
-                    if at < 0:
-                        return -at
-                    if size >> 32 != 0:
-                        return WRONG
-                    more = (signed(size) << 24) | more
         elif kind == TWO_LONGS and not is_old:
             if end - at < 16:
                 return SHORT
             tag, value, more = UUID, fixed(data, at, 8, False), fixed(data, at + 8, 8, False)
             at += 16
         elif kind in (MILLIS, MILLIS_NANOS, TWO_LONGS):
-            value, at = varlong(data, at, end)
+            tag, value, more, at = instant_or_id(data, at, end, kind, a)
             if at < 0:
                 return -at
-            value = signed(value) if kind == TWO_LONGS else wrapped(value)
-            tag = a if kind == MILLIS else UUID if kind == TWO_LONGS else TIMESTAMP
-            if kind == MILLIS_NANOS:
-                more, at = varint(data, at, end, 5)
-                if at < 0:
-                    return -at
-                if more > 999999999:
-                    return WRONG
-                if a == 1:
-                    value += more // 1000000
-            elif kind == TWO_LONGS:
-                more, at = varlong(data, at, end)
-                if at < 0:
-                    return -at
-                more = signed(more)
         elif kind == CONSTANT:
             value, at = varint(data, at, end, 5)
             if at < 0:
@@ -401,32 +395,9 @@ def walk_object(
             if at < 0:
                 return -at
         elif kind in (LOCAL_DATE, LOCAL_TIME, LOCAL_DATE_TIME):
-            if kind != LOCAL_TIME:
-                if is_old and kind == LOCAL_DATE_TIME:  # an object of its own
-                    if at >= end:
-                        return SHORT
-                    if data[at] != 1:
-                        return OPAQUE
-                    at += 1
-                    if keep:
-                        refs[objects] = -1
-                    objects += 1
-                value, at = local_date(data, at, end, is_old)
-                if at < 0:
-                    return -at
-            if kind != LOCAL_DATE:
-                if is_old and kind == LOCAL_DATE_TIME:
-                    if at >= end:
-                        return SHORT
-                    if data[at] != 1:
-                        return OPAQUE
-                    at += 1
-                    if keep:
-                        refs[objects] = -1
-                    objects += 1
-                more, at = local_time(data, at, end, is_old)
-                if at < 0:
-                    return -at
+            value, more, objects, at = date_or_time(data, at, end, kind, is_old, keep, refs, objects)
+            if at < 0:
+                return -at
         else:
             is_leaf = False
         if is_leaf:
@@ -441,7 +412,14 @@ def walk_object(
                 )
                 if at < 0:
                     return -at
-            stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 1, 0, parent
+            action = _ANY
+            if int(forms[form, 3]) < TAKES_HINT:
+                hint = 0
+            elif hint > 0:
+                action = _SLOTS
+            elif int(forms[form, 3]) == UNSURE:
+                return OPAQUE
+            stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = action, 1, hint, parent
             depth += 1
             continue
         if kind == SHOWN:
@@ -451,15 +429,32 @@ def walk_object(
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _OF_FORM, 1, a, parent
             depth += 1
             continue
-        size, header, shared, least = 0, False, False, 1
-        if kind >= FIRST_OF_FIELDS:
+        size, header, shared, least, slot = 0, False, False, 1, 0
+        if hint > 0 and kind in (LIST, MAP):
+            if int(forms[form, 3]) == WITHOUT_HINT:
+                hint = 0
+            elif kind == LIST:
+                slot = int(forms[hint, 2])
+            elif forms[hint, 2] == forms[hint, 3]:  # the type has one kind of objects inside
+                return OPAQUE
+        if kind == OBJECT or kind >= FIRST_OF_FIELDS:
             size = int(forms[form, 3])
+            if kind == OBJECT:
+                value = int(forms[a - 1, 2])
+                if forms[a - 1, 1] == 1 and hint > 0:
+                    a = int(forms[forms[hint, 1], 2])
+                    if a == 0 or forms[a - 1, 2] != value:
+                        return OPAQUE
+                elif forms[a - 1, 3] == 1:
+                    return OPAQUE
         elif kind in (EMPTY_LIST, EMPTY_MAP):
             tag = LIST if kind == EMPTY_LIST else MAP
         elif kind in (SINGLE, TUPLE):
             tag, size = LIST, 1 if kind == SINGLE else a
         elif kind in (SINGLE_ENTRY, SIDE):
             tag, size = MAP, 1
+            if hint > 0 and int(forms[form, 3]) != WITHOUT_HINT:
+                return OPAQUE
         elif kind in (PAIRS, ORDERED):
             tag, header = MAP if kind == PAIRS else LIST, kind == ORDERED or a == 1
             size, at = varint(data, at, end, 5)
@@ -482,13 +477,18 @@ def walk_object(
                 tag = NULL
             size -= 1
         elif kind == LIST and not is_old:
-            flag, size, at = flagged(data, at, end)
+            flag = 0
+            if slot > 0 and forms[slot, 2] > 0 and forms[form, 3] == 1:
+                size, at = varint(data, at, end, 5)
+            else:
+                flag, size, at = flagged(data, at, end)
             if at < 0:
                 return -at
             if size == 0:
                 tag = NULL
             size -= 1
-            header, shared = a == 1, flag == 1 and size > 0
+            nullable = flag == 1
+            header, shared = a == 1, nullable and size > 0 and (slot == 0 or forms[slot, 2] == 0)
             least = 0 if shared else 1  # a list of nulls has no bytes for them
         elif kind == MAP and not is_old:
             size, at = varint(data, at, end, 5)
@@ -514,7 +514,7 @@ def walk_object(
         inner = parent
         if parent != -2:
             if keep:
-                tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, 0, 0
+                tape[TAG, n], tape[VALUE, n], tape[MORE, n] = tag, value, 0
                 tape[PARENT, n], tape[BEHIND, n] = parent, n + 1 if tag == NULL else n
             inner = n
             n += 1
@@ -527,19 +527,27 @@ def walk_object(
         stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _CLOSE, 1, 0, inner
         depth += 1
         action, detail = _ANY, 0
-        if kind >= FIRST_OF_FIELDS:
+        if kind == OBJECT or kind >= FIRST_OF_FIELDS:
             action, detail = _FIELDS, a
+        elif kind in (LIST, MAP) and is_old and header:
+            action, detail, size = _COUNTED, per + 4 * hint, 1
+        elif slot > 0 and forms[slot, 2] > 0:
+            if is_old:
+                nullable = int(forms[slot, 1]) == NULLABLE
+            action, detail = _TYPED, 2 * int(forms[slot, 2]) + (1 if nullable else 0)
         elif shared:
-            action, detail = _SAME, 1 if int(forms[form, 3]) == 1 else 0
-        elif (kind in (LIST, MAP)) and is_old and header:
-            action, detail, size = _COUNTED, per, 1
+            action, detail = _SAME, (1 if int(forms[form, 3]) == 1 else 0) + 2 * int(forms[slot, 3])
+        elif slot > 0:
+            detail = int(forms[slot, 3])
+        elif kind == MAP and hint > 0:
+            action, detail = _SLOTS, hint
         elif kind == ARRAY:
             action, detail = _TYPED, 2 * a
         elif kind == OBJECTS and a > 0:
             action, detail = _TYPED, 2 * a + 1
         elif kind == PAIRS:
             action = _ENTRIES
-        if action in (_ANY, _TYPED):
+        if action in (_ANY, _TYPED, _SLOTS):
             size *= per
         stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = action, size, detail, inner
         depth += 1

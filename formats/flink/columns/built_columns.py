@@ -22,6 +22,7 @@ from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_co
 from statestore.formats.flink.columns.program_writer import Place
 from statestore.formats.flink.columns.spreading import spread
 from statestore.formats.flink.columns.text_columns import text_column
+from statestore.formats.flink.layouts.kryo_classes import enums_of
 from statestore.formats.flink.layouts.shapes import (
     Again,
     BigNumber,
@@ -123,7 +124,8 @@ def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
             tape = places.tape.values(roots)
         else:
             tape = tape_of(forms_of(kind), places.data, start, size)
-        tape = with_texts(replace(tape, enums=kind.enums), kind.is_old)
+        tape = replace(tape, enums=enums_of(kind.classes), objects=forms_of(kind).objects)
+        tape = with_texts(tape, kind.is_old)
     except Opacity:
         raise Beyond("an object of Kryo within itself", "a column", "type binary for the values") from None
     if kind.place >= 0:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
-from statestore.formats.flink.columns.kryo_columns import (
+from statestore.formats.flink.columns.kryo_leaf_columns import (
     MADE,
     MILLIS,
     TEXTS,
@@ -26,6 +26,7 @@ from statestore.formats.flink.columns.kryo_columns import (
     kinds_of,
     plain_texts,
 )
+from statestore.formats.flink.columns.kryo_object_names import with_field_names
 from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.columns.time_texts import date_texts, date_time_texts, instant_texts, time_texts
 from statestore.formats.kernels import compiled_use
@@ -57,6 +58,7 @@ _MUST_ESCAPE = np.array([octet < 0x20 or octet in b'"\\' for octet in range(256)
 
 def json_of(tape: Tape) -> pa.Array:
     """The values of a tape as texts of JSON; a value that is null is null."""
+    tape = with_field_names(tape)
     if _is_compiled(len(tape.tag)):
         found = _written(tape)
         if found is not None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from statestore.formats.flink.columns.kryo_columns import common, type_of
+from statestore.formats.flink.columns.kryo_columns import type_of
+from statestore.formats.flink.columns.kryo_object_types import type_of_both
 from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.serializers.flink_types import KryoOf
 
@@ -49,7 +50,7 @@ def note_type(kind: KryoOf, tape: Tape) -> None:
     """Note the type of values."""
     notes = _taken.get(kind.place)
     if notes is not None:
-        notes.types[kind.place] = common(notes.types.get(kind.place, pa.null()), type_of(tape))
+        notes.types[kind.place] = type_of_both(notes.types.get(kind.place, pa.null()), type_of(tape))
 
 
 def note_opaque(kind: KryoOf, name: str | None) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from statestore.formats.bytes.byte_columns import ends_of
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
 from statestore.formats.flink.layouts.kryo_classes import Enums, KryoForms, kryo_forms
+from statestore.formats.flink.layouts.kryo_objects import ObjectFields
 from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.kernels import compiled_use, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
@@ -26,6 +27,7 @@ from statestore.formats.kernels.kryo_forms import (
     MORE,
     MOST_NESTED,
     MOST_TAGS,
+    OBJECT,
     OPAQUE_FORM,
     PARENT,
     TAG,
@@ -35,7 +37,7 @@ from statestore.formats.kernels.kryo_forms import (
 from statestore.formats.kernels.kryo_parts import text
 
 _LEAST_ROOM = 1 << 12
-_IS_CONTAINER = np.isin(np.arange(MOST_TAGS), (LIST, MAP))
+_IS_CONTAINER = np.isin(np.arange(MOST_TAGS), (LIST, MAP, OBJECT))
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Tape:
     """The entries of some values in ``data``; ``roots`` has the entry of each value.
 
     ``parent`` is the entry of the container, -1 for a value itself, ``behind`` the entry behind all that one contains.
-    ``enums`` are those of a job whose constants stand in it as numbers.
+    ``enums`` are those of a job whose constants stand in it as numbers, ``objects`` the classes of its objects.
     """
 
     data: Bytes
@@ -54,6 +56,7 @@ class Tape:
     behind: Ints
     roots: Ints
     enums: Enums = ()
+    objects: tuple[ObjectFields, ...] = ()
 
     def children(self, containers: Ints) -> tuple[Ints, Ints]:
         """The entries that these containers hold, in order, and how many each has."""
@@ -68,10 +71,10 @@ class Tape:
         return found, np.bincount(whose[found], minlength=len(containers)).astype(np.int64)
 
     def values(self, roots: Ints) -> Tape:
-        """The tape of these values, which are some of its own, in order."""
+        """The tape of these values, which are some of its own or of those inside, in order."""
+        none = np.empty(0, np.int64)
         if not len(roots):
-            none = np.empty(0, np.int64)
-            return Tape(self.data, none, none, none, none, none, none)
+            return replace(self, tag=none, value=none, more=none, parent=none, behind=none, roots=none)
         behind = self.behind[roots]
         if roots[0] == 0 and behind[-1] == len(self.tag) and np.array_equal(behind[:-1], roots[1:]):
             return replace(self, roots=roots)
@@ -79,9 +82,12 @@ class Tape:
         ends = ends_of(sizes)
         moved = np.repeat(roots - ends[:-1], sizes)
         taken = np.arange(ends[-1]) + moved
-        parent = self.parent[taken]
-        return Tape(self.data, self.tag[taken], self.value[taken], self.more[taken],
-                    np.where(parent < 0, -1, parent - moved), self.behind[taken] - moved, ends[:-1])  # fmt: skip
+        parent = self.parent[taken] - moved
+        parent[ends[:-1]] = -1
+        return replace(
+            self, tag=self.tag[taken], value=self.value[taken], more=self.more[taken], parent=parent,
+            behind=self.behind[taken] - moved, roots=ends[:-1],
+        )  # fmt: skip
 
 
 class Joined(NamedTuple):
@@ -139,7 +145,7 @@ def fault_of(status: int, left: int) -> Wrong | Opacity:
 
 def forms_of(kind: KryoOf) -> KryoForms:
     """The forms that a type knows."""
-    return kryo_forms(kind.is_old, kind.registrations, kind.enums, kind.is_scala)
+    return kryo_forms(kind.is_old, kind.registrations, kind.classes, kind.is_scala)
 
 
 NO_TAPE = np.zeros((5, 0), np.int64)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.flink.columns.faults import Wrong
-from statestore.formats.flink.columns.kryo_columns import days, plain_texts
+from statestore.formats.flink.columns.kryo_leaf_columns import days, plain_texts
 from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.columns.time_texts import date_time_texts, time_texts
 from statestore.formats.kernels import kryo_forms as forms

@@ -14,7 +14,7 @@ from statestore.formats.flink.columns.kryo_survey import note_opaque
 from statestore.formats.flink.columns.kryo_tapes import Scratch, end_of, forms_of, unknown_class
 from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.program_writer import Program
-from statestore.formats.flink.layouts.kryo_enums import remedy_for
+from statestore.formats.flink.layouts.class_remedies import remedy_for
 from statestore.formats.flink.layouts.type_layouts import whose
 from statestore.formats.kernels import flink_steps as steps
 

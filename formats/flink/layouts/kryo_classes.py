@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.flink.layouts import kryo_scala as scala
+from statestore.formats.flink.layouts.job_classes import JobClass
+from statestore.formats.flink.layouts.kryo_objects import ObjectFields, ObjectForms
 from statestore.formats.flink.layouts.kryo_scala import Form as _Form
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bytes, Ints
@@ -44,11 +46,17 @@ Enums = tuple[tuple[str, tuple[str, ...]], ...]
 """Classes of a job's enums and their constants in order. Their numbers follow those of `CONSTANTS`."""
 
 
+def enums_of(classes: tuple[JobClass, ...]) -> Enums:
+    """The enums among classes of a job."""
+    return tuple((each.name, each.constants) for each in classes if each.constants is not None)
+
+
 @dataclass(frozen=True)
 class KryoForms:
     """The forms that a serializer of Flink knows, as arrays for ``kryo_walk.walk_object``.
 
     ``is_old``: Kryo 2. ``registered`` has the form of each number, ``name_forms`` that of each name, in order.
+    ``objects`` are the job's classes by the numbers of their forms.
     """
 
     is_old: bool
@@ -57,6 +65,7 @@ class KryoForms:
     names: Bytes
     name_ends: Ints
     name_forms: Ints
+    objects: tuple[ObjectFields, ...] = ()
 
 
 def _plain(kind: int, number: int = 0) -> _Form:
@@ -170,8 +179,8 @@ def _by_name(is_old: bool) -> dict[str, _Form]:
         "java.util.Collections$EmptyMap": _tracked(forms.EMPTY_MAP),
         "java.util.Collections$SingletonList": _tracked(forms.SINGLE),
         "java.util.Collections$SingletonSet": _tracked(forms.SINGLE),
-        "java.util.Collections$SingletonMap": _tracked(forms.SINGLE_ENTRY),
-        "java.util.Optional": _tracked(forms.OPTIONAL),
+        "java.util.Collections$SingletonMap": (forms.SINGLE_ENTRY, 1, 0, forms.WITHOUT_HINT),
+        "java.util.Optional": (forms.OPTIONAL, 1, 0, forms.TAKES_HINT if is_old else 0),
         "java.time.LocalDate": _tracked(forms.LOCAL_DATE),
         "java.time.LocalTime": _tracked(forms.LOCAL_TIME),
         "java.time.LocalDateTime": _tracked(forms.LOCAL_DATE_TIME),
@@ -191,7 +200,7 @@ def _by_name(is_old: bool) -> dict[str, _Form]:
         "java.util.concurrent.atomic.AtomicInteger": _tracked(forms.INT),
         "java.util.concurrent.atomic.AtomicLong": _tracked(forms.LONG),
         "java.util.concurrent.atomic.AtomicBoolean": _tracked(forms.FLAG),
-        "java.util.concurrent.atomic.AtomicReference": _tracked(forms.OPTIONAL),
+        "java.util.concurrent.atomic.AtomicReference": (forms.OPTIONAL, 1, 0, forms.TAKES_HINT),
         "sun.util.calendar.ZoneInfo": _tracked(forms.TEXT),
         "java.util.SimpleTimeZone": _tracked(forms.TEXT),
         "[B": _tracked(forms.BYTES),
@@ -225,7 +234,7 @@ def _of_flink(is_old: bool) -> list[tuple[str, _Form]]:
     return [
         ("java.util.Arrays$ArrayList", _tracked(forms.AS_LIST) if chill else _tracked(forms.LIST)),
         ("java.util.BitSet", _tracked(forms.BITS)),
-        ("java.util.PriorityQueue", _tracked(forms.LIST, 1)),
+        ("java.util.PriorityQueue", (forms.LIST, 1, 1, forms.WITHOUT_HINT if chill else 0)),
         ("java.util.regex.Pattern", _tracked(forms.TEXT if chill else forms.FLAGGED_TEXT)),
         ("java.sql.Date", _tracked(forms.MILLIS, forms.SQL_DATE)),
         ("java.sql.Time", _tracked(forms.MILLIS, forms.SQL_TIME)),
@@ -290,11 +299,14 @@ def _of_enums(enums: Enums, is_old: bool, registered: Collection[str]) -> dict[s
 
 @lru_cache(64)
 def kryo_forms(
-    is_old: bool, registrations: tuple[tuple[str, bool], ...], enums: Enums = (), is_scala: bool = False
+    is_old: bool,
+    registrations: tuple[tuple[str, bool], ...],
+    classes: tuple[JobClass, ...] = (),
+    is_scala: bool = False,
 ) -> KryoForms:
     """The forms for a serializer with these registrations: class names, and whether the job gave a serializer.
 
-    ``enums`` are those that a user declares, but for classes to which the job gave a serializer.
+    ``classes`` are those that a user declares, but for classes to which the job gave a serializer.
 
     A class that Kryo or Flink has registered keeps its number, unless the job gave a serializer. ``is_scala``: the job
     has Flink's Scala API, which registers classes of Scala. Where that is not known, numbers behind such a class are
@@ -345,9 +357,21 @@ def kryo_forms(
     for name, form in _of_flink(is_old):
         numbers.append(row(form))
         fixed.add(name)
-    for name, form in _of_enums(enums, is_old, {name for name, _ in registrations}).items():
+    for name, form in _of_enums(enums_of(classes), is_old, {name for name, _ in registrations}).items():
         if name not in fixed:
             named.setdefault(name, row(form))
+    own = {name for name, has_serializer in registrations if has_serializer}
+    plain = {name: row(_plain(kind)) for name, kind in _PRIMITIVES.items()}
+    builder = ObjectForms(
+        classes, rows, lambda name: named.get(name) or by_number.get(name) or plain.get(name, 0), own,
+        is_old=is_old, is_scala=is_scala,
+    )  # fmt: skip
+    for name, found in builder.named().items():
+        if found and name not in fixed:
+            named.setdefault(name, found)
+    if builder.has_unsure_optionals:
+        takes = (forms.OPTIONAL, 1, 0, forms.TAKES_HINT)
+        rows[:] = [(forms.OPTIONAL, 1, 0, forms.UNSURE) if each == takes else each for each in rows]
     for name, has_serializer in registrations:
         if has_serializer:
             numbers.append(0)
@@ -368,4 +392,5 @@ def kryo_forms(
         np.frombuffer("".join(order).encode(), np.uint8).copy(),
         ends.astype(np.int64),
         np.array([named[each] for each in order], np.int64),
+        tuple(builder.objects),
     )

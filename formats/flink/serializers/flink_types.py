@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.flink.layouts.job_classes import JobClass
+
 VARIABLE = -1
 REST_OF_CELL = -1
 MOST_DEPTH = 64
@@ -306,7 +308,7 @@ class KryoOf(Opaque):
 
     ``registrations`` are the classes that are registered, and whether a job gave a serializer for each. ``is_old``:
     Kryo 2, that of Flink 1.x. ``column`` is the type in which all values are shown; None: as texts of JSON. ``place``
-    tells the parts of a type apart whose columns are looked for. ``enums`` are the enums of the job that a user
+    tells the parts of a type apart whose columns are looked for. ``classes`` are those of the job that a user
     declares. ``has_defaults``: the job gave serializers for all subclasses of some classes. ``is_scala``: the job has
     Flink's Scala API, whose serializers Kryo uses for collections of Scala.
     """
@@ -315,7 +317,7 @@ class KryoOf(Opaque):
     is_old: bool = True
     column: pa.DataType | None = None
     place: int = -1
-    enums: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    classes: tuple[JobClass, ...] = ()
     has_defaults: bool = False
     is_scala: bool = False
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
-from statestore.formats.flink.layouts.kryo_classes import Enums
+from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.serializers.backend_header import (
     VERSION,
     BackendHeader,
@@ -133,13 +133,18 @@ class StoredStates:
 
 
 def stored_states(
-    files: SnapshotFiles, operator: OperatorSnapshot, label: str, *, is_old: bool = True, enums: Enums = ()
+    files: SnapshotFiles,
+    operator: OperatorSnapshot,
+    label: str,
+    *,
+    is_old: bool = True,
+    classes: tuple[JobClass, ...] = (),
 ) -> StoredStates:
     """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
 
-    ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x. ``enums`` are the job's,
-    as a user declares them. Where the job gave Kryo serializers for all subclasses of some classes, they may not be
-    written as enums, and are not read as such.
+    ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x. ``classes`` are the job's,
+    as a user declares them. Where the job gave Kryo serializers for all subclasses of some classes, these may write
+    them, and they are not read.
 
     State that cannot be read is left out, and ``error`` is why: other operators may be whole. Raises InvalidInputError
     NO_ACCESS.
@@ -151,7 +156,7 @@ def stored_states(
     def change(kind: FlinkType) -> FlinkType:
         if not isinstance(kind, KryoOf):
             return kind
-        return replace(kind, is_old=is_old, enums=() if kind.has_defaults else enums)
+        return replace(kind, is_old=is_old, classes=() if kind.has_defaults else classes)
 
     def read(subtask: Subtask) -> tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]:
         keyed = timers = elements = None
@@ -164,7 +169,7 @@ def stored_states(
                 elements = _elements(files, subtask, where)
         except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
-        if is_old and not enums:
+        if is_old and not classes:
             return keyed, timers, elements
         return (_changed(keyed, change), timers, _changed(elements, change))
 

@@ -20,8 +20,9 @@ from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink import kryo_sample
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.decoding import decode_cells, decode_records
-from statestore.formats.flink.columns.kryo_columns import JSON as NO_TYPE
-from statestore.formats.flink.columns.kryo_columns import common, shown_type, type_of
+from statestore.formats.flink.columns.kryo_columns import type_of
+from statestore.formats.flink.columns.kryo_object_types import JSON as NO_TYPE
+from statestore.formats.flink.columns.kryo_object_types import shown_type, type_of_both
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
 from statestore.formats.flink.layouts.type_layouts import whose
 from statestore.formats.flink.serializers.flink_types import (
@@ -251,7 +252,10 @@ def test_a_sample_finds_the_class_that_stands_in_the_way(release: str) -> None:
     kind = kinds(release)["java.util.List"]
     (found,) = kryo_sample._sampled((kind,), lambda types: types, batches)
     assert isinstance(found, Opaque) and not isinstance(found, KryoOf)
-    assert "KryoSerializer of java.util.List with WriteKryo$Own (if WriteKryo$Own is an enum, give" in whose(found)
+    assert (
+        "KryoSerializer of java.util.List with WriteKryo$Own (declare it: --type 'class:WriteKryo$Own=class<...>'"
+        in whose(found)
+    )
 
 
 @pytest.mark.usefixtures("each_way")
@@ -292,7 +296,7 @@ def test_a_value_of_another_type_than_the_sample_is_refused_with_advice() -> Non
     ],
 )  # fmt: skip
 def test_types_of_more_values_are_joined(one: pa.DataType, other: pa.DataType, both: pa.DataType) -> None:
-    assert common(one, other) == both and common(other, one) == both
+    assert type_of_both(one, other) == both and type_of_both(other, one) == both
 
 
 def test_fields_around_a_value_are_read() -> None:

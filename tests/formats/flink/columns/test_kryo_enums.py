@@ -24,14 +24,15 @@ from benchmarks.engines.flink_snapshots import FIRST_KEY
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.kryo_sample import _without
+from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.layouts.type_layouts import whose
 from statestore.formats.flink.serializers.flink_types import KryoOf, Opaque
 from statestore.formats.flink.serializers.snapshots import read_snapshot
 from statestore.formats.flink.snapshot.data_input import DataInput
 
 NAME = "WriteKryo$Color"
-COLORS = ((NAME, ("RED", "GREEN", "BLUE")),)
-DECLARED = f"class:{NAME}=enum<RED, GREEN, BLUE>"
+COLORS = (JobClass(NAME, constants=("RED", "GREEN", "BLUE")),)
+DECLARED = f"class:{NAME}=enum<RED, GREEN {{}}, BLUE>"
 CLASSES = ["java.lang.Comparable", NAME]
 each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 
@@ -39,7 +40,7 @@ each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "comp
 def kind_of(release: str, class_name: str = CLASSES[0], **changed: Any) -> KryoOf:
     found = kinds(release)[class_name]
     assert isinstance(found, KryoOf)
-    return replace(found, **{"enums": COLORS, **changed})
+    return replace(found, **{"classes": COLORS, **changed})
 
 
 @pytest.mark.usefixtures("each_way")
@@ -77,18 +78,20 @@ def test_constants_have_typed_columns(release: str, class_name: str) -> None:
 def test_an_enum_that_is_not_declared_is_refused_with_the_option_that_reads_it(release: str, class_name: str) -> None:
     """The whole enum is named where the bytes name the class of a constant with a body."""
     for octets, _ in values(release, class_name)[:2]:
-        with pytest.raises(UnsupportedError, match=r"if WriteKryo\$Color is an enum, give --type 'class:.*Color=enum<"):
-            decoded(kind_of(release, class_name, enums=()), [octets])
-    other = ((f"{NAME}s", ("RED", "GREEN", "BLUE")),)
+        with pytest.raises(
+            UnsupportedError, match=r"declare it: --type 'class:WriteKryo\$Color=class<...>' .* or =enum<"
+        ):
+            decoded(kind_of(release, class_name, classes=()), [octets])
+    other = (JobClass(f"{NAME}s", constants=("RED", "GREEN", "BLUE")),)
     with pytest.raises(UnsupportedError, match="only the job's classes decode"):
-        decoded(kind_of(release, class_name, enums=other), [octets])
+        decoded(kind_of(release, class_name, classes=other), [octets])
 
 
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("column", [None, pa.string()])
 def test_a_declaration_with_too_few_constants_is_refused(release: str, column: pa.DataType | None) -> None:
-    kind = kind_of(release, enums=((NAME, ("RED",)),), column=column)
+    kind = kind_of(release, classes=(JobClass(NAME, constants=("RED",)),), column=column)
     (red, _), (green, _), *_ = values(release, CLASSES[0])
     assert decoded(kind, [red]) == ['"RED"' if column is None else "RED"]
     with pytest.raises(CorruptError, match=r"FLINK_ROW.*constant 2 of enum WriteKryo\$Color.*at most 1.*correct the"):
@@ -97,8 +100,9 @@ def test_a_declaration_with_too_few_constants_is_refused(release: str, column: p
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_constants_of_several_enums_are_kept_apart(release: str) -> None:
-    enums = (("shop.Size", ("S", "M")), *COLORS, ("shop.Zone", ("NORTH", "SOUTH", "EAST", "WEST")))
-    kind = kind_of(release, enums=enums)
+    size, zone = ("S", "M"), ("NORTH", "SOUTH", "EAST", "WEST")
+    classes = (JobClass("shop.Size", constants=size), *COLORS, JobClass("shop.Zone", constants=zone))
+    kind = kind_of(release, classes=classes)
     marker = b"\1" if release < "2" else b""
 
     def constant(class_name: str, number: int) -> bytes:
@@ -135,7 +139,7 @@ def test_a_class_that_no_job_has_brings_no_option() -> None:
     for name in ("java.io.File", "[Lshop.Color;", "scala.Some", "a b", None):
         assert "enum<" not in told(kind, name)
     assert "enum<" not in told(replace(kind, has_defaults=True), "shop.Size")
-    assert told(kind, f"{NAME}$400").count(f"class:{NAME}$400=enum<") == 1
+    assert told(kind, f"{NAME}$400").count(f"class:{NAME}$400=class<") == 1
 
 
 def test_serializers_for_subclasses_are_noted() -> None:
@@ -164,14 +168,17 @@ def test_damaged_constants_are_other_values_or_errors(release: str) -> None:
 def test_declarations_are_read_from_the_option() -> None:
     text = "class:shop.Color = enum< RED,GREEN >; counts.value=bigint ;class:Size=ENUM<S>"
     found = settings_of({"type": f"{text};class:shop.Color=enum<RED,GREEN>"})
-    assert found.enums == (("Size", ("S",)), ("shop.Color", ("RED", "GREEN")))
+    assert [(each.name, each.constants, each.is_final) for each in found.classes] == [
+        ("Size", ("S",), True),
+        ("shop.Color", ("RED", "GREEN"), True),
+    ]
     assert found.types == {"counts": {"value": "bigint"}}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("class:shop.Color=string", "has 'string' for class shop.Color; expected the constants of an enum"),
+        ("class:shop.Color=string", "has 'string' for class shop.Color; expected class<.*or enum<RED"),
         ("class:shop.Color=enum<>", "has 'enum<>'"),
         ("class:shop.Color=enum<RED,,BLUE>", "has 'enum<RED,,BLUE>'"),
         ("class:shop.Color=enum<RED,BLUE,RED>", "has constant RED twice"),
@@ -231,7 +238,7 @@ def test_enums_in_fields_of_snapshots_are_read(
         refused = str(rows_of(plain, state).schema.field("value").type.field(1).metadata)
     except UnsupportedError as error:
         refused = str(error)
-    assert f"class:{NAME}=enum<" in refused
+    assert f"class:{NAME}=class<" in refused
     source = source_at(place, {"type": DECLARED})
     truth = [value for _, value in values("1.20.0", CLASSES[0])]
     numbers = set()

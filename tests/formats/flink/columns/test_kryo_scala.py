@@ -28,7 +28,8 @@ from support.paths import DATA
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.decoding import decode_records
-from statestore.formats.flink.columns.kryo_columns import shown_type, type_of
+from statestore.formats.flink.columns.kryo_columns import type_of
+from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
 from statestore.formats.flink.layouts.kryo_scala import NUMBERED
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, TupleOf, of_scala, replaced
