@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from statestore.formats.engine import EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.flink.java_classes.class_places import places_of
+from statestore.formats.flink.java_classes.job_code import JobCode
 from statestore.formats.flink.layouts.kryo_classes import Enums
 from statestore.formats.flink.layouts.kryo_enums import CLASS, enum_of
 from statestore.formats.flink.snapshot.operator_ids import operator_id
@@ -32,6 +34,13 @@ OPTIONS = (
         describes=True,
     ),
     EngineOption(
+        "classes",
+        "text",
+        "Jars of the job, or folders of its class files, a.jar,b.jar: values of Kryo are read by the classes in them, "
+        "enums with the names of their constants.",
+        describes=True,
+    ),
+    EngineOption(
         "allowOutsideFiles",
         "bool",
         "Read files that a snapshot on a local disk names outside of the folder with the job's folder; a forged "
@@ -46,7 +55,7 @@ class FlinkSettings:
     """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column.
 
     ``outside``: files outside of the folder with the job's folder are read, also on a local disk. ``enums`` are classes
-    of the job and their constants.
+    of the job and their constants, ``code`` has the others in the job's jars.
     """
 
     job: str | None = None
@@ -54,6 +63,7 @@ class FlinkSettings:
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     outside: bool = False
     enums: Enums = ()
+    code: JobCode = field(default_factory=JobCode)
 
 
 def settings_of(options: Mapping[str, str]) -> FlinkSettings:
@@ -80,8 +90,24 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
                 ErrorCode.INVALID_OPTION, f"option type has two types of {shown(name.strip())}; expected one"
             )
     outside = options.get("allowoutsidefiles", "false").lower() == "true"
+    code = JobCode(places_of(options.get("classes", "")))
+    for name, constants in enums.items():
+        _check_same(name, constants, code)
     found = tuple(sorted(enums.items()))
-    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside, found)
+    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside, found, code)
+
+
+def _check_same(name: str, constants: tuple[str, ...], code: JobCode) -> None:
+    """Raise InvalidInputError INVALID_OPTION for a declared enum that the jars have with other constants."""
+    found = code.class_named(name)
+    if found is None or found.constants == constants:
+        return
+    other = "is no enum" if found.constants is None else f"has the constants {', '.join(found.constants)}"
+    raise InvalidInputError(
+        ErrorCode.INVALID_OPTION,
+        f"option type declares {name} as enum<{', '.join(constants)}>, which {other} in {code}, given by option "
+        "classes; leave one of them out",
+    )
 
 
 def _declare(enums: dict[str, tuple[str, ...]], class_name: str, text: str) -> None:

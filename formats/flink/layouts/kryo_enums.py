@@ -34,6 +34,18 @@ def enum_of(class_name: str, text: str) -> tuple[str, tuple[str, ...]]:
     return class_name, constants
 
 
+def in_the_way(kind: KryoOf, name: str | None) -> tuple[str, ...]:
+    """The classes of a job of which one may stand in the way of a value: that of a name, else those with numbers.
+
+    None are told where the job gave serializers that may write them.
+    """
+    names = (name,) if name is not None else (kind.class_name, *(each for each, _ in kind.registrations))
+    given = dict(kind.registrations)
+    if kind.has_defaults:
+        return ()
+    return tuple(each for each in dict.fromkeys(names) if _is_of_a_job(each) and not given.get(each))
+
+
 def remedy_for(kind: KryoOf, name: str | None) -> str:
     """The option to give if a class that stands in the way is an enum; "" where it would not help.
 
@@ -42,7 +54,7 @@ def remedy_for(kind: KryoOf, name: str | None) -> str:
     given = dict(kind.registrations)
     if name is None and kind.class_name in given:
         name = kind.class_name
-    if name is None or kind.has_defaults or not _is_class(name) or name.startswith(_NEVER_OF_A_JOB):
+    if name is None or kind.has_defaults or not _is_of_a_job(name):
         return ""
     declared = dict(kind.enums)
     whole = _BODY.sub("", name)
@@ -50,7 +62,14 @@ def remedy_for(kind: KryoOf, name: str | None) -> str:
         whole = name
     if whole in declared or given.get(whole) or given.get(name) or is_public(whole):
         return ""
-    return f"if {whole} is an enum, give --type '{CLASS}{whole}=enum<...>' with its constants in their order"
+    return (
+        f"give --classes with the job's jar; or, if {whole} is an enum, give --type '{CLASS}{whole}=enum<...>' with "
+        "its constants in their order"
+    )
+
+
+def _is_of_a_job(name: str) -> bool:
+    return _is_class(name) and not name.startswith(_NEVER_OF_A_JOB)
 
 
 def _is_class(name: str) -> bool:

@@ -251,7 +251,9 @@ def test_a_sample_finds_the_class_that_stands_in_the_way(release: str) -> None:
     kind = kinds(release)["java.util.List"]
     (found,) = kryo_sample._sampled((kind,), lambda types: types, batches)
     assert isinstance(found, Opaque) and not isinstance(found, KryoOf)
-    assert "KryoSerializer of java.util.List with WriteKryo$Own (if WriteKryo$Own is an enum, give" in whose(found)
+    assert "List with WriteKryo$Own (give --classes with the job's jar; or, if WriteKryo$Own is an enum, give" in whose(
+        found
+    )
 
 
 @pytest.mark.usefixtures("each_way")
