@@ -59,7 +59,7 @@ def rows_with_classes(
                 done += rest.num_rows
                 yield rest
         except OpaqueClassError as error:
-            found = [each for name in error.classes if (each := _readable(name, code)) is not None]
+            found = [each for name in error.classes for each in _looked_up(name, code)]
             new = {each.name: each for each in found if each.name not in known}
             if not new:
                 raise _explained(error, code) from error
@@ -68,11 +68,12 @@ def rows_with_classes(
             return
 
 
-def _readable(name: str, code: JobCode) -> JobClass | None:
-    """The class of the jars whose form says how objects of a class are written, None where there is none."""
+def _looked_up(name: str, code: JobCode) -> list[JobClass]:
+    """The classes of the jars that say how objects of a class are written, none where they do not have it."""
     if not code or is_public(name):
-        return None
-    return code.enum_of(name)
+        return []
+    enum = code.enum_of(name)
+    return list(code.reached_from(name)) if enum is None else [enum]
 
 
 def _explained(error: OpaqueClassError, code: JobCode) -> UnsupportedError:

@@ -43,8 +43,8 @@ _MOST_ABOVE = 256
 _MOST_REACHED = 1 << 12
 """Classes that one class leads to."""
 
-KnownClasses = tuple[dict[str, JobClass | None], dict[str, JobClass]]
-"""Classes that were looked up, and those that values were found to have."""
+KnownClasses = tuple[tuple[str, ...], dict[str, JobClass]]
+"""Names that were looked up in vain, and the classes that values were found to have."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,12 @@ class JobCode:
     @property
     def known(self) -> KnownClasses:
         """Results of look-ups for another process."""
-        return dict(self.classes), dict(self.used)
+        return tuple(name for name, found in dict(self.classes).items() if found is None), dict(self.used)
 
     def learn(self, known: KnownClasses) -> None:
         """Take over results of look-ups in the same places."""
-        self.classes.update(known[0])
+        self.classes.update(dict.fromkeys(known[0]))
+        self.classes.update(known[1])
         self.used.update(known[1])
 
     def class_named(self, name: str) -> JobClass | None:
@@ -103,7 +104,7 @@ class JobCode:
         """The class of a name and the classes that its objects lead to by their types, each once, but for those of
         libraries: superclasses, types of fields and their arguments.
 
-        Subclasses are not among them: values name these.
+        Subclasses are not among them: values name these. Of an enum no fields are written.
         """
         seen, left = {name}, [name]
         while left:
@@ -111,6 +112,8 @@ class JobCode:
             if found is None:
                 continue
             yield found
+            if found.constants is not None:
+                continue
             for each in _named_in(found):
                 if each not in seen and not each.startswith(_LIBRARIES) and len(seen) < _MOST_REACHED:
                     seen.add(each)
