@@ -21,6 +21,7 @@ from support.flink.kryo_truth import RELEASES, decoded, is_json, kinds, of_json,
 from support.flink.reflected_classes import job_jar
 from support.flink.snapshot_reads import rows_of, source_at
 from support.flink.value_model import in_each_way, varint
+from support.parameters import mostly_slow
 
 from benchmarks.engines import flink_forms
 from benchmarks.engines.flink_forms import OPERATOR, Form, kryo, real_kryo
@@ -223,10 +224,11 @@ FIELDS = {"id": types.LONG, "tags": kryo(CLASSES[0]), "total": types.LONG}
 ROWS = 1024
 """So many that no key group is without a row."""
 WRITERS = [flink_forms.savepoint, flink_forms.native, flink_forms.logged, heap]
+DECLARED_READS = [(write, {"type": DECLARED}) for write in WRITERS]
+READS = [*DECLARED_READS, *((write, {"classes": str(job_jar())}) for write in WRITERS)]
 
 
-@pytest.mark.parametrize("given", [{"type": DECLARED}, {"classes": str(job_jar())}], ids=["declared", "jar"])
-@pytest.mark.parametrize("write", WRITERS, ids=["savepoint", "rocksdb", "changelog", "heap"])
+@pytest.mark.parametrize(("write", "given"), mostly_slow(READS, [*DECLARED_READS, READS[-1]]))
 def test_enums_in_fields_of_snapshots_are_read(
     write: Callable[[Path, Form, int], Path], given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
