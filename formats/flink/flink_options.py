@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from statestore.formats.engine import EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.flink.layouts.class_declarations import CLASS, check_declared, class_of
+from statestore.formats.flink.java_classes.class_places import places_of
+from statestore.formats.flink.java_classes.job_code import JobCode
+from statestore.formats.flink.layouts.class_declarations import CLASS, check_declared, class_of, declared_text
 from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.snapshot.operator_ids import operator_id
 from statestore.formats.flink.streams.state_form import DECLARABLE
@@ -32,6 +34,13 @@ OPTIONS = (
         describes=True,
     ),
     EngineOption(
+        "classes",
+        "text",
+        "Jars of the job, or folders of its class files, a.jar,b.jar: values of Kryo are read by the classes in them, "
+        "enums with the names of their constants.",
+        describes=True,
+    ),
+    EngineOption(
         "allowOutsideFiles",
         "bool",
         "Read files that a snapshot on a local disk names outside of the folder with the job's folder; a forged "
@@ -46,7 +55,7 @@ class FlinkSettings:
     """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column.
 
     ``outside``: files outside of the folder with the job's folder are read, also on a local disk. ``classes`` are
-    those of the job.
+    those of the job that are declared, ``code`` has the others in the job's jars.
     """
 
     job: str | None = None
@@ -54,6 +63,7 @@ class FlinkSettings:
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     outside: bool = False
     classes: tuple[JobClass, ...] = ()
+    code: JobCode = field(default_factory=JobCode)
 
 
 def settings_of(options: Mapping[str, str]) -> FlinkSettings:
@@ -80,12 +90,44 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
                 ErrorCode.INVALID_OPTION, f"option type has two types of {shown(name.strip())}; expected one"
             )
     outside = options.get("allowoutsidefiles", "false").lower() == "true"
+    code = JobCode(places_of(options.get("classes", "")))
+    for each in classes.values():
+        _check_same(each, code)
     found = tuple(classes[name] for name in sorted(classes))
-    try:
-        check_declared(found)
-    except ValueError as error:
-        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option type {error}") from None
-    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside, found)
+    if not code:
+        try:
+            check_declared(found)
+        except ValueError as error:
+            raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option type {error}") from None
+    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside, found, code)
+
+
+def _check_same(declared: JobClass, code: JobCode) -> None:
+    """Raise InvalidInputError INVALID_OPTION for a declared class that the jars have with other constants or fields."""
+    found = code.class_named(declared.name)
+    if found is None or (found.constants == declared.constants and _fields(found) == _fields(declared)):
+        return
+    raise InvalidInputError(
+        ErrorCode.INVALID_OPTION,
+        f"option type declares {_shown(declared)}, which is {_shown(found)} in {code}, given by option classes; leave "
+        "one of them out",
+    )
+
+
+def _fields(found: JobClass) -> set[tuple[str, str, int]]:
+    """The fields of a class that Kryo writes; those of an enum are none."""
+    fields = () if found.constants is not None else found.fields
+    return {
+        (each.name, each.type.variable or each.type.name, each.type.dimensions)
+        for each in fields
+        if not each.is_synthetic
+    }
+
+
+def _shown(found: JobClass) -> str:
+    if found.constants is not None:
+        return f"{found.name} as enum<{', '.join(found.constants)}>"
+    return f"{found.name} as {declared_text(found)}"
 
 
 def _declare(classes: dict[str, JobClass], named: str, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.kryo_object_types import JSON as NO_TYPE
 from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_survey import taking_notes
+from statestore.formats.flink.found_classes import rows_with_classes, with_classes
+from statestore.formats.flink.java_classes.job_code import JobCode
 from statestore.formats.flink.layouts.class_remedies import remedy_for
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.declared import JSON
@@ -28,6 +31,7 @@ from statestore.formats.flink.streams.operator_rows import OperatorForm, operato
 from statestore.formats.flink.streams.state_form import STORED_BYTES, KeyedForm, is_opaque, or_opaque
 from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
 
+_NO_CODE = JobCode()
 ROWS = 1 << 13
 """Rows of a sample."""
 
@@ -54,18 +58,19 @@ def sampled_form(
     header: KeyedStateHeader,
     key: FlinkType,
     made: Callable[[KeyedStateHeader, FlinkType], KeyedForm],
+    code: JobCode,
 ) -> tuple[KeyedForm, bool]:
     """The form of a keyed state that ``made`` makes of its header and key, with columns for values of Kryo.
 
-    ``stored`` are the subtasks that wrote it in this form. The second answer is whether the sample met no file that is
-    missing or damaged: a later one would tell the same.
+    ``stored`` are the subtasks that wrote it in this form, ``code`` has the job's classes. The second answer is whether
+    the sample met no file that is missing or damaged: a later one would tell the same.
     """
     faults: list[StateStoreError] = []
 
     def batches(form: KeyedForm) -> Iterator[pa.RecordBatch]:
         at = KeyedAt(
             None, 0, files, operator, form, form.schema, None, operator.max_parallelism,  # type: ignore[arg-type]
-            tuple((each, form) for each in stored), "a sample", {},
+            tuple((each, form) for each in stored), "a sample", {}, code,
         )  # fmt: skip
         names = [name for name in form.schema.names if name != STORED_BYTES]
         try:
@@ -76,21 +81,27 @@ def sampled_form(
                 faults.append(error)
             raise
 
-    found: KeyedForm = _sampled((header, key), lambda parts: made(*parts), batches)
+    found: KeyedForm = _sampled((header, key), lambda parts: made(*parts), batches, code)
     return found, not faults
 
 
-def sampled_elements(files: SnapshotFiles, stored: Sequence[StoredElements], form: OperatorForm) -> OperatorForm:
-    """The form of an operator state with columns for values of Kryo."""
+def sampled_elements(
+    files: SnapshotFiles, stored: Sequence[StoredElements], form: OperatorForm, code: JobCode
+) -> OperatorForm:
+    """The form of an operator state with columns for values of Kryo; ``code`` has the job's classes."""
 
-    def batches(form: OperatorForm) -> Iterator[pa.RecordBatch]:
+    def read(form: OperatorForm, change: Callable[[FlinkType], FlinkType] | None) -> Iterator[pa.RecordBatch]:
+        form = form if change is None else replaced(form, change)
         for each in stored:
             with files.open_at(each.handle.stream) as stream:
                 yield from operator_rows(
                     form, stream, each.handle, each.subtask, each.header.compressed, form.schema.names, "a sample"
                 )
 
-    found: OperatorForm = _sampled((form,), lambda parts: _divided(parts[0]), batches)
+    def batches(form: OperatorForm) -> Iterator[pa.RecordBatch]:
+        return rows_with_classes(code, partial(read, form))
+
+    found: OperatorForm = _sampled((form,), lambda parts: _divided(parts[0]), batches, code)
     return found
 
 
@@ -102,7 +113,9 @@ def _divided(form: OperatorForm) -> OperatorForm:
     return form if opaque is None else OperatorForm(form.name, form.mode, or_opaque(opaque, inside=True))
 
 
-def _sampled(types: Any, make: Callable[[Any], F], batches: Callable[[F], Iterator[pa.RecordBatch]]) -> F:
+def _sampled(
+    types: Any, make: Callable[[Any], F], batches: Callable[[F], Iterator[pa.RecordBatch]], code: JobCode = _NO_CODE
+) -> F:
     """The form of types in which each part of Kryo has a column, or is opaque."""
     while parts := kryo_parts(types):
         with taking_notes(len(parts)) as (places, notes):
@@ -114,7 +127,7 @@ def _sampled(types: Any, make: Callable[[Any], F], batches: Callable[[F], Iterat
             found = [notes.types.get(place, pa.null()) for place in places]
             return make(_changed(types, _with, found))
         opaque = [(place in notes.opaque, notes.opaque.get(place)) for place in places]
-        types = _changed(types, _without, opaque)  # look again, at the others
+        types = _changed(types, partial(_without, code=code), opaque)  # look again, at the others
     return make(types)
 
 
@@ -132,12 +145,17 @@ def _placed(kind: KryoOf, place: int) -> FlinkType:
     return replace(kind, place=place)
 
 
-def _without(kind: KryoOf, found: tuple[bool, str | None]) -> FlinkType:
-    """The part as opaque bytes, with the class in them that stands in the way, unless they are read."""
+def _without(kind: KryoOf, found: tuple[bool, str | None], code: JobCode = _NO_CODE) -> FlinkType:
+    """The part with the classes that were found for it, or as opaque bytes, with the class in them that stands in the
+    way, unless they are read.
+    """
     is_opaque, name = found
     inside = f" with {name}" if name and name != kind.class_name else ""
     if not is_opaque:
         return kind
+    known = with_classes(kind, code.used)
+    if known != kind:
+        return known
     return Opaque(kind.serializer, f"{kind.class_name}{inside}", remedy=remedy_for(kind, name))
 
 

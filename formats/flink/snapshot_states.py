@@ -221,7 +221,7 @@ class OpenedSnapshot:
             identity = (operator.id, "operator", form_of_list.name)
             form = with_connector(form_of_list, stored, self.files, shown_as)
             if kryo_parts(form):
-                form = sampled_elements(self.files, stored.elements, form)
+                form = sampled_elements(self.files, stored.elements, form, self.settings.code)
             found.append(ShownState(identity, name, label, form, error=stored.error))
         return found
 
@@ -246,7 +246,7 @@ class OpenedSnapshot:
                 holders.append(each)
         if header.kind == "timers":
             holders += stored.timers
-        form, is_whole = sampled_form(self.files, operator, holders, header, key, made)
+        form, is_whole = sampled_form(self.files, operator, holders, header, key, made, self.settings.code)
         if is_whole:
             self._forms[known_as] = form
         return form

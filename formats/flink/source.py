@@ -33,6 +33,7 @@ from statestore.formats.flink.description_file import describe_job, read_descrip
 from statestore.formats.flink.element_forms import enumerator_bytes
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.folder_findings import folder_findings, lost_files
+from statestore.formats.flink.java_classes.job_code import KnownClasses
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
@@ -102,7 +103,7 @@ class FlinkSource(Source):
 
     def __reduce__(self) -> tuple[object, ...]:
         known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken)
-        return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), *known)
+        return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), self.settings.code.known, *known)
 
     @property
     def path(self) -> str:
@@ -508,7 +509,8 @@ class FlinkSource(Source):
             groups, others = operator.max_parallelism, snapshot.keyed_forms(operator.id)
             read = tuple((each, known.form_in(each)) for each in places)
             files = snapshot.files
-            return KeyedAt(origin, version, files, operator, form, known.schema, key, groups, read, label, others)
+            schema, code = known.schema, self.settings.code
+            return KeyedAt(origin, version, files, operator, form, schema, key, groups, read, label, others, code)
         assert isinstance(form, OperatorForm)
         if form.mode == COORDINATOR:
             content = None if stored is None else enumerator_bytes(operator)
@@ -517,17 +519,22 @@ class FlinkSource(Source):
         if form.key is not None:  # every subtask has the whole map
             holders = [each for each in elements if any(state.name == form.name for state in each.handle.states)]
             elements = tuple(holders[:1])
-        return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label)
+        code = self.settings.code
+        return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label, code)
 
 
-def _shared(digest: bytes, *known: Any) -> FlinkSource:
-    """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once."""
+def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
+    """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once.
+
+    ``classes`` are those of the job's jars that were looked up before, which tasks may not reach.
+    """
     found = _opened.get(digest)
     if found is None:
         found = FlinkSource(*known)
         if len(_opened) >= _MOST_OPENED:
             _opened.clear()
         _opened[digest] = found
+    found.settings.code.learn(classes)
     return found
 
 

@@ -12,7 +12,9 @@ from statestore.formats.engine import Source, StateAt, StateFile, WholePart
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.flink.changelog.changelog_reading import read_changelog
-from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children
+from statestore.formats.flink.found_classes import Change, rows_with_classes
+from statestore.formats.flink.java_classes.job_code import JobCode
+from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children, replaced
 from statestore.formats.flink.snapshot.handles import ChangelogHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import (
@@ -97,7 +99,7 @@ class KeyedAt(OperatorAt):
     ``columns`` hold the values of all, and ``form`` is that of the first. ``groups`` is the max parallelism.
 
     ``key`` is the type of keys as stored, ``label`` names the state in errors, ``others`` are the forms of the
-    operator's states by stored name.
+    operator's states by stored name. ``code`` has the job's classes.
     """
 
     form: KeyedForm
@@ -107,6 +109,7 @@ class KeyedAt(OperatorAt):
     stored: tuple[tuple[StoredKeyed | StoredTimers, KeyedForm], ...]
     label: str
     others: Mapping[str, KeyedForm]
+    code: JobCode
 
     @property
     def schema(self) -> pa.Schema:
@@ -117,9 +120,17 @@ class KeyedAt(OperatorAt):
         return parts_of([each.handle for each, _ in self.stored], asked, is_local=self.files_of.folder.is_local)
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        return rows_with_classes(self.code, lambda change: self._rows(part, columns, filters, change))
+
+    def _rows(
+        self, part: Any, columns: Collection[str], filters: Sequence[Filter], change: Change | None
+    ) -> Iterator[pa.RecordBatch]:
         wanted = {*columns, *(item.column for item in filters)}
-        stored, form = self.stored[part.stored]
-        reading = KeyedReading(self.files_of, form, self.groups, part.first, part.last, wanted, self.label, self.others)
+        (stored, form), others = self.stored[part.stored], self.others
+        if change is not None:
+            stored, form = replaced(stored, change), replaced(form, change)
+            others = {name: replaced(each, change) for name, each in others.items()}
+        reading = KeyedReading(self.files_of, form, self.groups, part.first, part.last, wanted, self.label, others)
         found = self._stored_rows(reading, stored, part, filters)
         if form.schema != self.columns:
             found = (_in_columns(batch, self.columns, wanted) for batch in found)
@@ -171,17 +182,22 @@ class ElementsAt(OperatorAt):
     form: OperatorForm
     stored: tuple[StoredElements, ...]
     label: str
+    code: JobCode
 
     @property
     def schema(self) -> pa.Schema:
         return self.form.schema
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        return rows_with_classes(self.code, lambda change: self._rows(columns, change))
+
+    def _rows(self, columns: Collection[str], change: Change | None) -> Iterator[pa.RecordBatch]:
+        form = self.form if change is None else replaced(self.form, change)
         for each in self.stored:
             with self.files_of.open_at(each.handle.stream) as stream:
                 try:
                     yield from operator_rows(
-                        self.form, stream, each.handle, each.subtask, each.header.compressed, columns, self.label
+                        form, stream, each.handle, each.subtask, each.header.compressed, columns, self.label
                     )
                 except CorruptError as error:
                     raise naming_files(error, [each.handle.stream]) from error

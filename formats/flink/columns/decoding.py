@@ -18,7 +18,7 @@ from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.built_columns import Places, build
-from statestore.formats.flink.columns.faults import Beyond, Opacity, Short, Wrong
+from statestore.formats.flink.columns.faults import Beyond, Opacity, OpaqueClassError, Short, Wrong
 from statestore.formats.flink.columns.kryo_tapes import Scratch, Tape, joined_forms, tape_from
 from statestore.formats.flink.columns.kryo_thrown import is_thrown
 from statestore.formats.flink.columns.program_interpreter import ProgramInterpreter
@@ -186,8 +186,8 @@ def decode_records(
         raise _refusal(program, data, walked.at, stop, False, origin)
     try:
         columns = _columns(program, Places(data, walked.rows, walked.tape), walked.until)
-    except (Wrong, Beyond):
-        raise _culprit(program, data, begin, end, False, 0, walked.until, origin) from None
+    except (Wrong, Beyond) as fault:
+        raise _culprit(program, data, begin, end, False, 0, walked.until, fault, origin) from None
     return Records(columns, walked.until, walked.at, walked.rows[0].copy() if positions else None)
 
 
@@ -205,8 +205,8 @@ def _batch(program: Program, cells: Cells, stop: Ints, first: int, origin: str) 
     walked = _walked(program, cells, stop, first, origin)
     try:
         return _columns(program, Places(cells.data, walked.rows, walked.tape), walked.until - first), walked.until
-    except (Wrong, Beyond):
-        raise _culprit(program, cells.data, cells.start, stop, True, first, walked.until, origin) from None
+    except (Wrong, Beyond) as fault:
+        raise _culprit(program, cells.data, cells.start, stop, True, first, walked.until, fault, origin) from None
 
 
 def _walked(program: Program, cells: Cells, stop: Ints, first: int, origin: str) -> _Walked:
@@ -219,10 +219,22 @@ def _walked(program: Program, cells: Cells, stop: Ints, first: int, origin: str)
 
 
 def _culprit(
-    program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, first: int, until: int, origin: str
+    program: Program,
+    data: Bytes,
+    start: Ints,
+    stop: Ints,
+    framed: bool,
+    first: int,
+    until: int,
+    whole: Exception,
+    origin: str,
 ) -> StateStoreError:
-    """The error for the first record of which a value cannot be shown, found by halves."""
+    """The error for the first record of which a value cannot be shown, found by halves.
+
+    ``whole`` is the fault of all these records, which may be such that none has it alone: values of two types.
+    """
     at, begin = int(start[0]), start
+    first_record = (int(start[first]), int(stop[first])) if framed else (at, int(stop[0]))
     while first < until:
         half = max((until - first) // 2, 1)
         base = first if framed else 0
@@ -238,7 +250,7 @@ def _culprit(
             first += walked.until - base
             at = walked.at
             begin = start if framed else np.array([at])
-    raise AssertionError("a value was refused among others, and not alone")
+    return _told(whole, data, *first_record, origin)
 
 
 def _columns(program: Program, places: Places, count: int) -> list[pa.Array | None]:
@@ -378,11 +390,13 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
     where = f"{octets}..." if stop - at > _SHOWN_BYTES else octets or "no bytes"
     if isinstance(fault, Opacity):
         first = f"{fault.remedy}; else " if fault.remedy else ""
-        return UnsupportedError(
+        error = OpaqueClassError(
             ErrorCode.FLINK_OPAQUE,
             f"{origin}: found {fault.whose}, which only the job's classes decode, in bytes {where}; expected values "
             f"that the file describes; {first}read the other columns, or give the type binary for the values",
         )
+        error.classes = fault.classes
+        return error
     if isinstance(fault, Beyond):
         remedy = "type string for the values, or struct<start: bigint, end: bigint> for a time window"
         if fault.column == "text":

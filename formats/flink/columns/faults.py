@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.kernels.arrays import Bools
 
 
@@ -23,11 +24,29 @@ class Short(Wrong):
 
 
 class Opacity(Exception):
-    """A part that only the job's classes decode; ``whose`` names it, ``remedy`` is the option that may help, or ""."""
+    """A part that only the job's classes decode; ``whose`` names it, ``remedy`` is the option that may help, or "".
 
-    def __init__(self, whose: str, remedy: str = "") -> None:
-        super().__init__(whose, remedy)
-        self.whose, self.remedy = whose, remedy
+    ``classes`` are those of the job of which one may stand in the way of Kryo.
+    """
+
+    def __init__(self, whose: str, remedy: str = "", classes: tuple[str, ...] = ()) -> None:
+        super().__init__(whose, remedy, classes)
+        self.whose, self.remedy, self.classes = whose, remedy, classes
+
+
+class OpaqueClassError(UnsupportedError):
+    """Values that only the job's classes decode; ``classes`` are those of which one may stand in the way."""
+
+    classes: tuple[str, ...] = ()
+
+
+def reworded(error: UnsupportedError, message: str) -> UnsupportedError:
+    """The error with another message, and the same classes."""
+    if not isinstance(error, OpaqueClassError):
+        return UnsupportedError(error.code, message)
+    found = OpaqueClassError(error.code, message)
+    found.classes = error.classes
+    return found
 
 
 class Beyond(Exception):

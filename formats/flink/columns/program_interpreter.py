@@ -14,7 +14,7 @@ from statestore.formats.flink.columns.kryo_survey import note_opaque
 from statestore.formats.flink.columns.kryo_tapes import Scratch, end_of, forms_of, unknown_class
 from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.program_writer import Program
-from statestore.formats.flink.layouts.class_remedies import remedy_for
+from statestore.formats.flink.layouts.class_remedies import in_the_way, remedy_for
 from statestore.formats.flink.layouts.type_layouts import whose
 from statestore.formats.kernels import flink_steps as steps
 
@@ -248,6 +248,7 @@ class ProgramInterpreter:
             raise Opacity(
                 f"an object of {whose(kind)} of {f'class {name}' if name else 'a class'}, whose form is not public",
                 remedy_for(kind, name),
+                in_the_way(kind, name),
             ) from None
 
     def _int32(self, at: int, end: int) -> tuple[int, int]:

@@ -12,19 +12,34 @@ from statestore.formats.flink.layouts.kryo_classes import is_public
 from statestore.formats.flink.serializers.flink_types import KryoOf
 
 _BODY = re.compile(r"\$[0-9]+$")
+_ARRAY = re.compile(r"\[+L(.+);")
 _NEVER_OF_A_JOB = ("java.", "javax.", "jdk.", "sun.", "scala.")
 
 
+def in_the_way(kind: KryoOf, name: str | None) -> tuple[str, ...]:
+    """The classes of a job of which one may stand in the way of a value: that of a name, else those with numbers.
+
+    None are told where the job gave serializers that may write them.
+    """
+    names = (name,) if name is not None else (kind.class_name, *(each for each, _ in kind.registrations))
+    given = dict(kind.registrations)
+    if kind.has_defaults:
+        return ()
+    found = dict.fromkeys(map(_element, names))
+    return tuple(each for each in found if _is_of_a_job(each) and not given.get(each))
+
+
 def remedy_for(kind: KryoOf, name: str | None) -> str:
-    """The option to give where a class stands in the way; "" where it would not help.
+    """The options to give where a class stands in the way; "" where they would not help.
 
     ``name`` is None where a number stood for the class: that of the serializer has one.
     """
     given = dict(kind.registrations)
     if name is None and kind.class_name in given:
         name = kind.class_name
-    if name is None or kind.has_defaults or not is_class_name(name) or name.startswith(_NEVER_OF_A_JOB):
+    if name is None or kind.has_defaults or not _is_of_a_job(_element(name)):
         return ""
+    name = _element(name)
     declared = {each.name for each in kind.classes}
     whole = _BODY.sub("", name)
     if whole in declared or not is_class_name(whole):
@@ -32,5 +47,16 @@ def remedy_for(kind: KryoOf, name: str | None) -> str:
     if whole in declared or given.get(whole) or given.get(name) or is_public(whole):
         return ""
     return (
-        f"declare it: --type '{CLASS}{whole}=class<...>' with its fields, as int qty, or =enum<...> with its constants"
+        f"give --classes with the job's jar, or declare it: --type '{CLASS}{whole}=class<...>' with its fields, as int "
+        "qty, or =enum<...> with its constants"
     )
+
+
+def _element(name: str) -> str:
+    """The class of the elements of an array, or the class."""
+    found = _ARRAY.fullmatch(name)
+    return name if found is None else found[1]
+
+
+def _is_of_a_job(name: str) -> bool:
+    return is_class_name(name) and not name.startswith(_NEVER_OF_A_JOB)

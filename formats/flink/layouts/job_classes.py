@@ -1,4 +1,4 @@
-"""Classes of a job, as a user declares them or class files have them: what Kryo needs to read their objects."""
+"""Classes of a job, as a user declares them or their class files have them: what Kryo needs to read their objects."""
 
 from __future__ import annotations
 

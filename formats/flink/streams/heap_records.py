@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.columns.decoding import Records, decode_records
+from statestore.formats.flink.columns.faults import reworded
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.streams.block_bytes import BlockWindow, damaged
 
@@ -67,8 +68,8 @@ def heap_records(
         except UnsupportedError as error:
             if state in seen:
                 return
-            raise UnsupportedError(
-                ErrorCode.FLINK_OPAQUE,
+            raise reworded(
+                error,
                 f"{states[state].origin}: its records lie behind others in a key group, where nothing says how long a "
                 f"value is ({error.message}); give the types of all states of the operator whose serializers are the "
                 "job's own, or take a canonical savepoint, or a checkpoint with RocksDB",

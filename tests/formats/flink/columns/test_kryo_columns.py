@@ -253,8 +253,8 @@ def test_a_sample_finds_the_class_that_stands_in_the_way(release: str) -> None:
     (found,) = kryo_sample._sampled((kind,), lambda types: types, batches)
     assert isinstance(found, Opaque) and not isinstance(found, KryoOf)
     assert (
-        "KryoSerializer of java.util.List with WriteKryo$Own (declare it: --type 'class:WriteKryo$Own=class<...>'"
-        in whose(found)
+        "KryoSerializer of java.util.List with WriteKryo$Own (give --classes with the job's jar, or declare it: --type "
+        "'class:WriteKryo$Own=class<...>'" in whose(found)
     )
 
 

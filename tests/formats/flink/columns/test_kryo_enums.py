@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
+import shutil
 import struct
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +18,19 @@ import pytest
 from support.flink import metadata_bytes as meta
 from support.flink import snapshot_bytes as types
 from support.flink.kryo_truth import RELEASES, decoded, is_json, kinds, of_json, outcome, values
+from support.flink.reflected_classes import job_jar
 from support.flink.snapshot_reads import rows_of, source_at
 from support.flink.value_model import in_each_way, varint
+from support.parameters import mostly_slow
 
 from benchmarks.engines import flink_forms
 from benchmarks.engines.flink_forms import OPERATOR, Form, kryo, real_kryo
 from benchmarks.engines.flink_snapshots import FIRST_KEY
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.flink import kryo_sample, snapshot_states
+from statestore.formats.flink import source as flink_source
 from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.found_classes import with_classes
 from statestore.formats.flink.kryo_sample import _without
 from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.layouts.type_layouts import whose
@@ -222,13 +230,15 @@ FIELDS = {"id": types.LONG, "tags": kryo(CLASSES[0]), "total": types.LONG}
 ROWS = 1024
 """So many that no key group is without a row."""
 WRITERS = [flink_forms.savepoint, flink_forms.native, flink_forms.logged, heap]
+DECLARED_READS = [(write, {"type": DECLARED}) for write in WRITERS]
+READS = [*DECLARED_READS, *((write, {"classes": str(job_jar())}) for write in WRITERS)]
 
 
-@pytest.mark.parametrize("write", WRITERS, ids=["savepoint", "rocksdb", "changelog", "heap"])
+@pytest.mark.parametrize(("write", "given"), mostly_slow(READS, [*DECLARED_READS, READS[-1]]))
 def test_enums_in_fields_of_snapshots_are_read(
-    write: Callable[[Path, Form, int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path, Form, int], Path], given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the fields behind, which are not read without the declaration."""
+    """With the fields behind, which are not read without the declaration or the job's jar."""
     monkeypatch.setattr(flink_forms, "DISTINCT", ROWS)
     place = write(tmp_path / "state", Form(types.pojo("shop.Item", FIELDS), tagged), ROWS)
     state = f"{OPERATOR}.measured"
@@ -238,8 +248,8 @@ def test_enums_in_fields_of_snapshots_are_read(
         refused = str(rows_of(plain, state).schema.field("value").type.field(1).metadata)
     except UnsupportedError as error:
         refused = str(error)
-    assert f"class:{NAME}=class<" in refused
-    source = source_at(place, {"type": DECLARED})
+    assert f"give --classes with the job's jar, or declare it: --type 'class:{NAME}=class<" in refused
+    source = source_at(place, given)
     truth = [value for _, value in values("1.20.0", CLASSES[0])]
     numbers = set()
     for row in rows_of(source, state).to_pylist():
@@ -253,7 +263,101 @@ def test_enums_in_fields_of_snapshots_are_read(
     kept = set(range(ROWS)) - (removed if write in (flink_forms.native, flink_forms.logged) else set())
     assert numbers == kept
     if write is heap:
+        assert rows_of(source_at(place, given), f"{OPERATOR}.numbers").num_rows == ROWS  # also where it is read alone
         behind = {row["key"]: row["value"] for row in rows_of(source, f"{OPERATOR}.numbers").to_pylist()}
         assert behind == {FIRST_KEY + number: FIRST_KEY + number for number in range(ROWS)}
         with pytest.raises(UnsupportedError, match="class:"):
             rows_of(source_at(place), f"{OPERATOR}.numbers")
+
+
+# Enums of a job's jar
+
+
+def written_once(folder: Path, enum_at: int, monkeypatch: pytest.MonkeyPatch, *, texts: bool = False) -> Path:
+    """A savepoint of texts and numbers, or of texts alone, of which one is a constant of the enum in their place."""
+    monkeypatch.setattr(flink_forms, "DISTINCT", ROWS)
+    text, number = b"\3\1ta\xe2", b"\2\6"  # "tab" and 3
+    constant = values("1.20.0", CLASSES[0])[0][0]
+    others = (text, text if texts else number)
+    form = Form(kryo("java.lang.Object"), lambda place: constant if place == enum_at else others[place % 2])
+    return flink_forms.savepoint(folder, form, ROWS)
+
+
+def test_a_class_behind_the_sample_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each row is read once, wherever the class is; without the jar the refusal says what to do."""
+    monkeypatch.setattr(kryo_sample, "ROWS", 1)
+    state = f"{OPERATOR}.measured"
+    for number, enum_at in enumerate((0, 511, ROWS - 1)):
+        place = written_once(tmp_path / str(number), enum_at, monkeypatch)
+        source = source_at(place, {"classes": str(job_jar())})
+        at = source.at(state, source.newest(state))
+        assert at.schema.field("value").type == pa.string()
+        others = ['"tab"', "3"]
+        truth = {FIRST_KEY + place: '"RED"' if place == enum_at else others[place % 2] for place in range(ROWS)}
+        for _ in range(2):
+            rows = rows_of(source, state).to_pylist()
+            assert len(rows) == ROWS and {row["key"]: row["value"] for row in rows} == truth
+    with pytest.raises(UnsupportedError, match=r"class WriteKryo.Color.*give --classes with the job's jar"):
+        rows_of(source_at(place), state)
+    typed = source_at(place, {"classes": str(job_jar()), "type": f"{state}=json"})
+    assert {row["key"]: row["value"] for row in rows_of(typed, state).to_pylist()} == truth
+
+
+def test_a_constant_behind_a_sample_of_texts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any value of another type, though it would fit the column alone."""
+    monkeypatch.setattr(kryo_sample, "ROWS", 1)
+    place, state = written_once(tmp_path / "state", ROWS - 1, monkeypatch, texts=True), f"{OPERATOR}.measured"
+    for given in ({"classes": str(job_jar())}, {"type": DECLARED}):
+        with pytest.raises(UnsupportedError, match=r"found a value that is no text.*give the type json"):
+            rows_of(source_at(place, given), state)
+
+
+def test_a_jar_without_the_class_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kryo_sample, "ROWS", 1)
+    place, jar = written_once(tmp_path / "state", ROWS - 1, monkeypatch), tmp_path / "other.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("shop/Other.class", b"")
+    with pytest.raises(UnsupportedError, match=r"FLINK_OPAQUE.*; .*other.jar has no class WriteKryo.Color$"):
+        rows_of(source_at(place, {"classes": str(jar)}), f"{OPERATOR}.measured")
+
+
+def test_tasks_know_what_was_found_in_a_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine may not have the jar."""
+    place, jar = written_once(tmp_path / "state", 3, monkeypatch), tmp_path / "job.jar"
+    shutil.copy(job_jar(), jar)
+    source, state = source_at(place, {"classes": str(jar)}), f"{OPERATOR}.measured"
+    known = rows_of(source, state)
+    sent = pickle.dumps(source)
+    jar.unlink()
+    monkeypatch.setattr(flink_source, "_opened", {})
+    snapshot_states._forms_of.cache_clear()
+    assert rows_of(pickle.loads(sent), state).equals(known)
+    with pytest.raises(InvalidInputError, match=r"INVALID_OPTION.*job.jar is no file and no folder"):
+        source_at(place, {"classes": str(jar)})
+
+
+def test_classes_that_are_looked_up_are_known_beside_those_that_are_declared() -> None:
+    found = {each.name: each for each in COLORS}
+    assert with_classes(kind_of("1.20.0", classes=()), found) == kind_of("1.20.0")
+    some = kind_of("1.20.0", classes=(), has_defaults=True)
+    assert with_classes(some, found) == some
+    both = with_classes(kind_of("1.20.0"), {NAME: JobClass(NAME), "shop.Item": JobClass("shop.Item")})
+    assert both == kind_of("1.20.0", classes=(*COLORS, JobClass("shop.Item")))
+
+
+def test_what_the_job_gave_a_serializer_is_not_read() -> None:
+    """Neither declared nor looked up, as only that serializer knows the form."""
+    octets = [content for content, _ in values("1.20.0", NAME)]
+    kind = kind_of("1.20.0", NAME, registrations=((NAME, True),))
+    assert "whose form is not public" in outcome(kind, octets, compiled=False)
+
+
+def test_a_declaration_and_a_jar_have_to_agree() -> None:
+    jar = str(job_jar())
+    assert settings_of({"type": DECLARED, "classes": jar}).classes == COLORS
+    for text, message in (
+        (f"class:{NAME}=enum<GREEN {{}}, RED, BLUE>", "which is .* as enum<RED, GREEN, BLUE> in .*job.jar"),
+        ("class:shop.Shapes$Book=enum<A>", "which is .* as class<.* in .*job.jar"),
+    ):
+        with pytest.raises(InvalidInputError, match=f"INVALID_OPTION.*{message}.*leave one of them out"):
+            settings_of({"type": text, "classes": jar})
