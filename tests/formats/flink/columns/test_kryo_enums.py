@@ -144,7 +144,8 @@ def test_a_class_that_no_job_has_brings_no_option() -> None:
         return whose(found)
 
     assert "enum<" in told(kind, "shop.Size$2")
-    for name in ("java.io.File", "[Lshop.Color;", "scala.Some", "a b", None):
+    assert "'class:shop.Size=class<" in told(kind, "[[Lshop.Size;")
+    for name in ("java.io.File", "[Ljava.io.File;", "scala.Some", "a b", None):
         assert "enum<" not in told(kind, name)
     assert "enum<" not in told(replace(kind, has_defaults=True), "shop.Size")
     assert told(kind, f"{NAME}$400").count(f"class:{NAME}$400=class<") == 1
@@ -357,7 +358,7 @@ def test_a_declaration_and_a_jar_have_to_agree() -> None:
     assert settings_of({"type": DECLARED, "classes": jar}).classes == COLORS
     for text, message in (
         (f"class:{NAME}=enum<GREEN {{}}, RED, BLUE>", "which is .* as enum<RED, GREEN, BLUE> in .*job.jar"),
-        ("class:shop.Shapes$Book=enum<A>", "which is .* as class<.* in .*job.jar"),
+        ("class:shop.Shapes$Book=enum<A>", "which is .* as final class<.* in .*job.jar"),
     ):
         with pytest.raises(InvalidInputError, match=f"INVALID_OPTION.*{message}.*leave one of them out"):
             settings_of({"type": text, "classes": jar})
