@@ -11,7 +11,7 @@ from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.flink.java_classes.class_places import places_of
 from statestore.formats.flink.java_classes.job_code import JobCode
 from statestore.formats.flink.layouts.class_declarations import CLASS, check_declared, class_of, declared_text
-from statestore.formats.flink.layouts.job_classes import JobClass
+from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.snapshot.operator_ids import operator_id
 from statestore.formats.flink.streams.state_form import DECLARABLE
 from statestore.formats.values.type_syntax import split_items

@@ -33,14 +33,24 @@ def price(number: int) -> str:
     return f"{number * 7919 // 100}.{number * 7919 % 100:02d}"
 
 
+def item(number: int) -> dict[str, Any]:
+    return {"id": number, "name": f"item {number}", "note": note(number), "score": number / 4}
+
+
+def items(number: int) -> list[dict[str, Any]]:
+    return [item(number + each) for each in range(number % 6)]
+
+
 TRUTH: dict[str, Callable[[int], Any]] = {
-    "POJO": lambda n: {"id": n, "name": f"item {n}", "note": note(n), "score": n / 4},
+    "POJO": item,
     "case class of Scala": lambda n: {"f0": n, "f1": f"item {n}", "f2": note(n), "f3": n / 4},
     "Row": lambda n: {"f0": note(n), "f1": n},
     "row of PyFlink": lambda n: {"f0": note(n), "f1": n},
     "list": tags,
     "list of Kryo": tags,
     "list of Kryo as JSON": lambda n: json.dumps(tags(n)),
+    "list of POJOs": items,
+    "objects of Kryo": items,
     "map": entries,
     "map of Kryo": entries,
     "decimal": price,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from statestore.formats.flink.layouts.job_classes import JavaType
+from statestore.formats.flink.serializers.job_classes import JavaType
 
 JSON = pa.large_string()
 _CLASS, _JSON = b"statestore.class", b"statestore.json"

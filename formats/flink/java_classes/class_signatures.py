@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from statestore.formats.flink.layouts.job_classes import JavaType
+from statestore.formats.flink.serializers.job_classes import JavaType
 
 _PRIMITIVES = {"B": "byte", "C": "char", "D": "double", "F": "float", "I": "int", "J": "long", "S": "short",
                "Z": "boolean"}  # fmt: skip

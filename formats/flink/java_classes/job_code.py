@@ -25,7 +25,7 @@ from statestore.formats.flink.java_classes.class_places import ClassPlace, find_
 from statestore.formats.flink.java_classes.class_signatures import parameters_of, type_of_field
 from statestore.formats.flink.java_classes.enum_constants import constants_of
 from statestore.formats.flink.java_classes.zip_entries import ZipDirectory
-from statestore.formats.flink.layouts.job_classes import JavaType, JobClass, JobField
+from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 
 _OF_KRYO = "com.esotericsoftware.kryo."
 _OF_ANNOTATIONS = f"L{_OF_KRYO.replace('.', '/')}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from statestore.formats.flink.layouts.job_classes import JavaType, JobClass, JobField
 from statestore.formats.flink.layouts.kryo_classes import is_public
+from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 
 CLASS = "class:"
 """The word in front of a class that is declared, where the name of a state stands otherwise."""

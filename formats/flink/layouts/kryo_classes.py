@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.flink.layouts import kryo_scala as scala
-from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.layouts.kryo_objects import ObjectFields, ObjectForms
 from statestore.formats.flink.layouts.kryo_scala import Form as _Form
+from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bytes, Ints
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from statestore.formats.flink.layouts.job_classes import JavaType, JobClass, JobField
 from statestore.formats.flink.layouts.kryo_scala import Form
+from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 from statestore.formats.kernels import kryo_forms as forms
 
 OBJECT_CLASS = "java.lang.Object"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.flink.layouts.job_classes import JobClass
+from statestore.formats.flink.serializers.job_classes import JobClass
 
 VARIABLE = -1
 REST_OF_CELL = -1

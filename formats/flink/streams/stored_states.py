@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
-from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.serializers.backend_header import (
     VERSION,
     BackendHeader,
@@ -33,6 +32,7 @@ from statestore.formats.flink.serializers.flink_types import (
     of_scala,
     replaced,
 )
+from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.serializers.type_names import shown as shown_type
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from statestore.formats.flink.flink_options import settings_of
-from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.serializers.flink_types import KryoOf
+from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.serializers.snapshots import read_snapshot
 from statestore.formats.flink.snapshot.data_input import DataInput
 from support.flink.kryo_truth import of_json

@@ -13,7 +13,7 @@ from typing import Any
 from statestore.formats.flink.java_classes.class_file import ClassFile
 from statestore.formats.flink.java_classes.class_signatures import WILD
 from statestore.formats.flink.java_classes.job_code import described
-from statestore.formats.flink.layouts.job_classes import JavaType
+from statestore.formats.flink.serializers.job_classes import JavaType
 from support.archives import unpacked
 from support.paths import DATA
 

@@ -32,9 +32,9 @@ from statestore.formats.flink import source as flink_source
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.found_classes import with_classes
 from statestore.formats.flink.kryo_sample import _without
-from statestore.formats.flink.layouts.job_classes import JobClass
 from statestore.formats.flink.layouts.type_layouts import whose
 from statestore.formats.flink.serializers.flink_types import KryoOf, Opaque
+from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.serializers.snapshots import read_snapshot
 from statestore.formats.flink.snapshot.data_input import DataInput
 

@@ -41,8 +41,8 @@ from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.layouts.class_declarations import class_of, declared_text
-from statestore.formats.flink.layouts.job_classes import JavaType, JobClass, JobField
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque
+from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 
 each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 CLASSES = declared(DECLARED)

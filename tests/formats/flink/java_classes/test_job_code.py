@@ -20,7 +20,7 @@ from statestore.formats.flink.java_classes.class_file import ENUM, ClassFile, re
 from statestore.formats.flink.java_classes.class_places import find_class_file, places_of
 from statestore.formats.flink.java_classes.enum_constants import constants_of
 from statestore.formats.flink.java_classes.job_code import JobCode, described
-from statestore.formats.flink.layouts.job_classes import JavaType, JobClass, JobField
+from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 
 COLOR = "shop.Shapes$Color"
 NAMES = sorted(truth_of_jar())
