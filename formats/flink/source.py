@@ -502,14 +502,15 @@ class FlinkSource(Source):
         label += "" if form is None else assumption(form.map_key if isinstance(form, KeyedForm) else form.key)
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)
-        origin = Origin(self, wanted.name)
+        origin, code = Origin(self, wanted.name), self.settings.code
         if isinstance(form, KeyedForm):
-            places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
+            places: Sequence[Any] = ()
+            if found is not None and stored is not None:
+                places = (*stored.keyed, *(stored.timers if form.kind == "timers" else ()))
             key = None if found is None else found.key
             groups, others = operator.max_parallelism, snapshot.keyed_forms(operator.id)
             read = tuple((each, known.form_in(each)) for each in places)
-            files = snapshot.files
-            schema, code = known.schema, self.settings.code
+            files, schema = snapshot.files, known.schema
             return KeyedAt(origin, version, files, operator, form, schema, key, groups, read, label, others, code)
         assert isinstance(form, OperatorForm)
         if form.mode == COORDINATOR:
@@ -519,15 +520,12 @@ class FlinkSource(Source):
         if form.key is not None:  # every subtask has the whole map
             holders = [each for each in elements if any(state.name == form.name for state in each.handle.states)]
             elements = tuple(holders[:1])
-        code = self.settings.code
         return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label, code)
 
 
 def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
     """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once.
-
-    ``classes`` are those of the job's jars that were looked up before, which tasks may not reach.
-    """
+    ``classes`` are those of the job's jars that were looked up before, which tasks may not reach."""
     found = _opened.get(digest)
     if found is None:
         found = FlinkSource(*known)
@@ -536,10 +534,6 @@ def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
         _opened[digest] = found
     found.settings.code.learn(classes)
     return found
-
-
-def _timers_of(form: KeyedForm, timers: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(timers) if form.kind == "timers" else ()
 
 
 def _check_column(name: str, column: str, states: Sequence[ShownState]) -> None:
