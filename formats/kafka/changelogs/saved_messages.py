@@ -10,6 +10,7 @@ to be the topic's bytes where it is text of the size that the bytes had. Any oth
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,19 +25,15 @@ if TYPE_CHECKING:
     import duckdb
 
 _NUMBERS = {"partition": "partitionID", "offset": "offset", "timestamp": "timestamp"}
+_PAYLOAD = dict.fromkeys(("payload", "rawPayload", "encoding", "isPayloadNull"), "VARCHAR") | {"size": "BIGINT"}
+_MESSAGE = json.dumps(dict.fromkeys(_NUMBERS.values(), "BIGINT") | {"key": _PAYLOAD, "value": _PAYLOAD})
+"""The fields of a message that are read, and their types; what is not of its type is null."""
+_IS_NULL = "coalesce(r.{0}.isPayloadNull = 'true', false)"
 _BYTES = """CASE
-    WHEN json_extract_string(c, '$.{0}.isPayloadNull') = 'true' THEN NULL
-    WHEN json_type(c, '$.{0}.rawPayload') = 'VARCHAR' THEN try(from_base64(json_extract_string(c, '$.{0}.rawPayload')))
-    ELSE encode(json_extract_string(c, '$.{0}.payload'))
+    WHEN {1} THEN NULL
+    WHEN r.{0}.rawPayload IS NOT NULL THEN try(from_base64(r.{0}.rawPayload))
+    WHEN r.{0}.encoding = 'text' THEN encode(r.{0}.payload)
 END"""
-_IS_KNOWN = """coalesce(
-    json_extract_string(c, '$.{0}.isPayloadNull') = 'true'
-    OR (json_type(c, '$.{0}.rawPayload') = 'VARCHAR'
-        AND try(from_base64(json_extract_string(c, '$.{0}.rawPayload'))) IS NOT NULL)
-    OR (json_extract_string(c, '$.{0}.encoding') = 'text' AND json_type(c, '$.{0}.payload') = 'VARCHAR'
-        AND json_type(c, '$.{0}.rawPayload') IS NULL
-        AND octet_length(encode(json_extract_string(c, '$.{0}.payload')))
-            = try_cast(json_extract_string(c, '$.{0}.size') AS BIGINT)), false)"""
 
 
 def message_batches(stream: Any, path: str) -> Iterator[pa.RecordBatch]:
@@ -48,23 +45,32 @@ def message_batches(stream: Any, path: str) -> Iterator[pa.RecordBatch]:
         for texts in lines(stream, path):
             valid = _run(connection, texts, ["json_valid(c)"])[0]
             _refuse(texts, valid, path, before, "expected JSON in each element")
-            numbers = [f"try_cast(json_extract_string(c, '$.{name}') AS BIGINT)" for name in _NUMBERS.values()]
-            known = [_IS_KNOWN.format(name) for name in ("key", "value")]
-            cells = [_BYTES.format(name) for name in ("key", "value")]
-            found = _run(connection, texts, [*numbers, *known, *cells])
-            for name, column in zip(_NUMBERS.values(), found, strict=False):
+            cells = [_cells(name) for name in ("key", "value")]
+            asked = [*(f"r.{name}" for name in _NUMBERS.values()), *(each for both in cells for each in both)]
+            *numbers, key, key_known, value, value_known = _run(connection, texts, asked, _MESSAGE)
+            for name, column in zip(_NUMBERS.values(), numbers, strict=True):
                 _refuse(texts, column.is_valid(), path, before, f"expected a number as {name}")
-            for name, is_known in zip(("key", "value"), found[3:5], strict=True):
-                what = f"expected rawPayload of the {name}, because its payload was decoded and is not the topic's "
-                _refuse(texts, is_known, path, before, f"{what}bytes; save the messages again with raw data included")
+            for name, is_known in (("key", key_known), ("value", value_known)):
+                what = f"expected the {name} with rawPayload of as many bytes as its size, because a payload that was "
+                what += "decoded, or is too large to be shown, is not the topic's bytes"
+                _refuse(texts, is_known, path, before, f"{what}; save the messages again with raw data included")
             before += len(texts)
-            yield pa.RecordBatch.from_arrays([*found[:3], *found[5:]], [*_NUMBERS, "key", "value"])
+            yield pa.RecordBatch.from_arrays([*numbers, key, value], [*_NUMBERS, "key", "value"])
 
 
-def _run(connection: duckdb.DuckDBPyConnection, texts: pa.Array, expressions: list[str]) -> list[pa.Array]:
+def _cells(name: str) -> tuple[str, str]:
+    """The bytes of a key or value, and whether they are as many as the topic's: a large payload is left out."""
+    is_null = _IS_NULL.format(name)
+    found = _BYTES.format(name, is_null)
+    return found, f"{is_null} OR coalesce(octet_length({found}) = r.{name}.size, false)"
+
+
+def _run(connection: duckdb.DuckDBPyConnection, texts: pa.Array, asked: list[str], message: str = "") -> list[pa.Array]:
+    """The values of expressions over JSON texts ``c``, or over their records ``r`` of the fields of ``message``."""
     connection.register("lot", pa.table({"c": texts}))
-    columns = ", ".join(f"{each} AS c{n}" for n, each in enumerate(expressions))
-    found: Any = connection.sql(f"SELECT {columns} FROM lot").to_arrow_table()
+    lot = f"(SELECT from_json(c, '{message}') AS r FROM lot)" if message else "lot"
+    columns = ", ".join(f"{each} AS c{n}" for n, each in enumerate(asked))
+    found: Any = connection.sql(f"SELECT {columns} FROM {lot}").to_arrow_table()
     return [each.combine_chunks() for each in found.columns]
 
 

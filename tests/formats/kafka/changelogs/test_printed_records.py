@@ -167,7 +167,18 @@ def test_messages_of_redpanda_console_without_raw_data(tmp_path: Path, printed: 
     (tmp_path / "t.json").write_bytes(saved(texts, raw=False))
     assert read(tmp_path / "t.json") == without_headers(texts)
     (tmp_path / "t.json").write_bytes(saved(found, raw=False))
-    with pytest.raises(statestore.InvalidInputError, match=r"KAFKA_RECORDS.*expected rawPayload of the value"):
+    with pytest.raises(statestore.InvalidInputError, match=r"KAFKA_RECORDS.*expected the value with rawPayload"):
+        read(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("raw", ["", "YQ", "?", None, 1])
+def test_messages_without_their_bytes_are_refused(tmp_path: Path, raw: Any) -> None:
+    """Console leaves out what is too large to be shown."""
+    record = {"partition": 0, "offset": 1, "timestamp": 5, "headers": [], "key": "6b", "value": "6162"}
+    found = message(record, raw=True)
+    found["value"] |= {"rawPayload": raw, "payload": None}
+    (tmp_path / "t.json").write_text(json.dumps([found]))
+    with pytest.raises(statestore.InvalidInputError, match=r"KAFKA_RECORDS.*element 1: .*raw data included"):
         read(tmp_path / "t.json")
 
 
