@@ -29,7 +29,7 @@ OPTIONS = (
     EngineOption("untilTime", "text", "read a changelog up to the first record after this moment", describes=True),
     EngineOption("recordColumns", "text", "columns of exported records: value=payload,timestamp=ts", describes=True),
     EngineOption("recordText", "text", "how texts of exported records are bytes: utf-8, hex, base64", describes=True),
-    EngineOption("recordSeparator", "text", "the character between fields of exported records", describes=True),
+    EngineOption("recordSeparator", "text", "what stands between fields of exported records", describes=True),
     EngineOption("recordNull", "text", "the text that stands for null in exported records", describes=True),
     EngineOption("consumerConfig", "text", "a file with librdkafka's settings for kafka://host:port", describes=True),
     EngineOption("allowUnflushed", "bool", "read stores whose rows may be in memory only; false", describes=True),

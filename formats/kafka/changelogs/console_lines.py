@@ -1,10 +1,12 @@
 """Records as lines of fields without names, as kafka-console-consumer prints them, by one separator.
 
-    CreateTime:1714550400000 | Partition:0 | Offset:12 | NO_HEADERS | key | value
+    CreateTime:1714550400000 | Partition:0 | Offset:12 | Delivery:1 | NO_HEADERS | key | value
 
 The console consumer prints bytes as they are. Which fields there are is known by the words before the first ones, or
 named in their order by option recordColumns. A line with more or fewer fields is refused: a key or a value holds the
-separator or a line break. A null is printed as a text, "null" by default, and then looks like that text.
+separator or a line break. A null is printed as a text, "null" by default, and then looks like that text. Programs that
+print a null as nothing are known by no word, so an empty key or value among named fields is refused, unless the user
+says which text stands for null.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from statestore.formats.kafka.columns.header_columns import HEADERS
 
 _BLOCK = 8 << 20
 _LONGEST = 64 << 20
+_MOST_SEPARATOR = 16
 _BREAK, _RETURN = ord("\n"), ord("\r")
 _HEADERS = re.compile(rb"[^:,]+:[^,]*(?:,[^:,]+:[^,]*)*")
 _NULL = b"null"
@@ -35,6 +38,7 @@ _WORDS = {
     "timestamp": re.compile(rb"(?:(?:CreateTime|LogAppendTime):-?\d+|NO_TIMESTAMP)"),
     "partition": re.compile(rb"Partition:\d+"),
     "offset": re.compile(rb"Offset:\d+"),
+    "delivery": re.compile(rb"Delivery:(?:\d+|[A-Z_]+)"),
 }
 _BEFORE = {"timestamp": "^(CreateTime|LogAppendTime):", "partition": "^Partition:", "offset": "^Offset:"}
 
@@ -44,7 +48,7 @@ def lines_form(start: bytes, path: str, options: RecordOptions, text: TextEncodi
 
     Raises InvalidInputError KAFKA_RECORDS where neither the lines nor the options say what the fields are.
     """
-    separator = separator_of(options, b"\t")
+    separator = separator_of(options, b"\t", _MOST_SEPARATOR)
     order = _recognised(start, separator, path) if options.columns is None else _named(options.columns)
     null = _NULL if options.null is None else options.null.encode()
     return RecordForm(
@@ -55,6 +59,7 @@ def lines_form(start: bytes, path: str, options: RecordOptions, text: TextEncodi
         null_given=options.null is not None,
         raw=text is None,
         is_export=True,
+        empty_known=options.columns is None or options.null is not None,
     )
 
 
@@ -78,7 +83,7 @@ def _recognised(start: bytes, separator: bytes, path: str) -> tuple[str, ...]:
         name = next((name for name, form in _WORDS.items() if form.fullmatch(field) and name not in order), None)
         if name is None:
             break
-        order.append(name)
+        order.append(name if name in _BEFORE else SKIPPED)
     rest = len(first) - len(order)
     has_headers = any(_NO_HEADERS in line[len(order) : len(order) + 1] for line in lines)
     third = [line[len(order)] for line in lines if len(line) > len(order)]
@@ -122,7 +127,8 @@ def _batch(data: Any, form: RecordForm, path: str, before: int) -> pa.RecordBatc
             f"file {path}: found lines that end in CR LF, as some shells redirect output, and the CR would be part of "
             "each value, expected LF; convert the file: tr -d '\\r'",
         )
-    cuts = np.flatnonzero(data == form.separator[0])
+    width = len(form.separator)
+    cuts = _places(data, form.separator)
     first = np.searchsorted(cuts, starts)
     counts = np.searchsorted(cuts, ends) - first
     wrong = np.flatnonzero(counts != len(form.order) - 1)
@@ -139,11 +145,33 @@ def _batch(data: Any, form: RecordForm, path: str, before: int) -> pa.RecordBatc
     for at, name in enumerate(form.order):
         if name == SKIPPED:
             continue
-        begin = starts if at == 0 else cuts[first + at - 1] + 1
+        begin = starts if at == 0 else cuts[first + at - 1] + width
         end = ends if at == len(form.order) - 1 else cuts[first + at]
         cells = Cells(data, begin, end - begin).copied()
         columns[name] = _column(cells, name, form, path, before)
+        if not form.empty_known and name in ("key", "value"):
+            _refuse_empty(columns[name], name, path, before)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _places(data: Any, separator: bytes) -> Any:
+    """The positions of a separator, which do not overlap if the lines have the fields that are expected."""
+    found = np.flatnonzero(data == separator[0])
+    found = found[found <= len(data) - len(separator)]
+    for at, octet in enumerate(separator[1:], 1):
+        found = found[data[found + at] == octet]
+    return found
+
+
+def _refuse_empty(column: pa.Array, name: str, path: str, before: int) -> None:
+    row = pc.index(pc.binary_length(column), 0).as_py()
+    if row >= 0:
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS,
+            f"file {path}, line {before + row + 1}: found an empty {name}, which may be null, as kcat -f prints it, or "
+            "an empty text; say which text stands for null with option recordNull: '' for an empty one, null for what "
+            "kafka-console-consumer has printed, NULL for kcat -Z",
+        )
 
 
 def _column(cells: pa.Array, name: str, form: RecordForm, path: str, before: int) -> pa.Array:

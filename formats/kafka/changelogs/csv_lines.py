@@ -13,20 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.changelogs.export_forms import RecordForm
 
 _BLOCK = 8 << 20
 
 
 def csv_batches(stream: Any, form: RecordForm, path: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches with the named columns of the file. Raises ArrowInvalid, and InvalidInputError KAFKA_RECORDS."""
+    """Yield batches with the named columns of the file.
+
+    Raises ArrowInvalid, InvalidInputError KAFKA_RECORDS, CorruptError FILE_DAMAGED.
+    """
     import pyarrow.csv as pv
 
     if not stream.read(1):
         return
     stream.seek(0)
-    _check_end(stream)
+    _check_end(stream, path)
     names = form.columns
     types = {names["key"]: pa.string(), names["value"]: pa.string()}
     types |= {names[name]: pa.int64() for name in ("offset", "partition")}
@@ -57,15 +60,19 @@ def csv_batches(stream: Any, form: RecordForm, path: str) -> Iterator[pa.RecordB
         yield batch.select([name for name in batch.schema.names if name in types])
 
 
-def _check_end(stream: Any) -> None:
-    """Raise ArrowInvalid where the end may be missing."""
+def _check_end(stream: Any, path: str) -> None:
+    """Raise CorruptError FILE_DAMAGED where the end may be missing."""
     quotes, last = 0, b"\n"
     while part := stream.read(_BLOCK):
         quotes, last = quotes + part.count(b'"'), part[-1:]
     stream.seek(0)
     if quotes % 2:
-        raise pa.ArrowInvalid("it ends within a text in quotes, or its texts hold quotes that are not doubled")
-    if last not in b'\r\n"':
-        raise pa.ArrowInvalid(
-            "it ends within a line, so the end of that record may be missing; if it is whole, add a line break"
+        found = "it ends within a text in quotes, or its texts hold quotes that are not doubled; export it again"
+    elif last not in b'\r\n"':
+        found = (
+            "it ends within a line, so the end of that record may be missing; if it is whole, add a line break "
+            f"(echo >> {path}), else export it again"
         )
+    else:
+        return
+    raise CorruptError(ErrorCode.FILE_DAMAGED, f"file {path}: cannot be read as csv: {found}")

@@ -3,7 +3,10 @@
     key, value, timestamp, ...      the columns of RECORDS; texts are hexadecimal
     kcat -J                         one object a line; payload, ts; texts are the bytes themselves
     rpk topic consume               one object over several lines; what is empty or null is left out
+    Redpanda Console                an array of objects whose keys and values are objects (see ``saved_messages``)
+    kafka-ui                        an array of objects with Key, Value, Timestamp, ...; values as it shows them
     kafka-console-consumer          lines of fields without names (see ``console_lines``)
+    kafka-dump-log                  lines with the sizes of keys and values (see ``log_dumps``)
     others                          as option recordColumns names their columns
 
 kcat writes bytes into its texts as they are, whether they are UTF-8 or not, so nothing is lost. Other programs put
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -28,6 +31,14 @@ _FIRST_BYTES = 1 << 20
 _NAMED = (*COLUMNS, "topic")
 _OWN = {name: name for name in _NAMED}
 _KCAT = {**_OWN, "value": "payload", "timestamp": "ts"}
+_KAFKA_UI = {**_OWN, **{name: name.capitalize() for name in ("key", "value", "timestamp", "partition", "offset")}}
+_CONSOLE_CSV = {
+    b"timestamp,partitionID,offset,key,value,keySize,valueSize": "Redpanda Console, which puts ; in place of each comma"
+    "; save JSON with raw data included",
+    b"Value,Offset,Key,Partition,Headers,Timestamp": "kafka-ui, in which a null looks empty and some values have ' in "
+    "front; export JSON",
+}
+"""First lines of CSV files that do not have the records as they were, with what to do."""
 SKIPPED = "_"
 """The name of a field of a line that is not read."""
 
@@ -53,7 +64,9 @@ class RecordForm:
     there. ``order``: what the fields of a line are, where they have no names. ``raw``: texts are bytes as they are.
     ``null``: the text of a null where a text stands for it; ``null_given``: by the user. ``omits``: a key or a value
     that is empty or null is left out. ``over_lines``, ``in_array``: an object is not one line. ``is_export``:
-    timestamps may be absent, and texts may be damaged.
+    timestamps may be absent, and texts may be damaged. ``empty_known``: an empty key or value is no null.
+    ``no_headers``: a record without headers has no such field, if another one has. ``layout``: the module that reads
+    the records where they have another layout than fields of lines or objects.
     """
 
     columns: Mapping[str, str] = field(default_factory=lambda: _OWN)
@@ -68,6 +81,9 @@ class RecordForm:
     in_array: bool = False
     omits: bool = False
     is_export: bool = False
+    empty_known: bool = True
+    no_headers: bool = False
+    layout: Literal["fields", "log dump", "saved messages"] = "fields"
 
 
 def form_of(form: str, start: bytes, path: str, options: RecordOptions, encoding: TextEncoding | None) -> RecordForm:
@@ -77,6 +93,9 @@ def form_of(form: str, start: bytes, path: str, options: RecordOptions, encoding
     what its fields are, INVALID_OPTION for options that do not fit, MISSING_OPTION where texts may mean two things.
     """
     text = encoding_of(options, encoding)
+    lost = next((found for names, found in _CONSOLE_CSV.items() if start.startswith(names)), None)
+    if form == "csv" and lost is not None:
+        raise InvalidInputError(ErrorCode.KAFKA_RECORDS, f"file {path}: found CSV of {lost}, which is read as it is")
     if options.columns is not None:
         columns = named_columns(options.columns)
         null = None if options.null is None else options.null.encode()
@@ -84,7 +103,7 @@ def form_of(form: str, start: bytes, path: str, options: RecordOptions, encoding
             {**_OWN, **columns},
             text or "utf-8",
             tuple(columns),
-            separator=separator_of(options, b"\t" if path.split(".")[-1] == "tsv" else b","),
+            separator=separator_of(options, b"\t" if path.split(".")[-1] == "tsv" else b",", 1),
             null=null,
             null_given=null is not None,
             is_export=True,
@@ -112,7 +131,7 @@ def encoding_of(options: RecordOptions, encoding: TextEncoding | None) -> TextEn
 
 def _json_form(start: bytes, path: str, text: TextEncoding | None) -> RecordForm:
     if start.startswith((b'{\n  "topic":', b'{\r\n  "topic":')):
-        return RecordForm(encoding="utf-8", over_lines=True, omits=True, is_export=True)
+        return RecordForm(encoding="utf-8", over_lines=True, omits=True, is_export=True, no_headers=True)
     row = first_object(start)
     if "payload" in row and "value" not in row and {"topic", "partition", "offset"} <= row.keys():
         for name in ("key", "payload"):
@@ -122,14 +141,19 @@ def _json_form(start: bytes, path: str, text: TextEncoding | None) -> RecordForm
                     f"file {path}: found {name} {shown(row[name], 80)}, expected a text: kcat has decoded it; consume "
                     "with -J and without -s, so that the bytes are in the file",
                 )
-        return RecordForm(_KCAT, "utf-8", raw=True, is_export=True)
+        return RecordForm(_KCAT, "utf-8", raw=True, is_export=True, no_headers=True)
+    if {"Key", "Value", "Timestamp", "Partition", "Offset"} <= row.keys() and text is None:
+        return RecordForm(_KAFKA_UI, "utf-8", is_export=True)
+    if "partitionID" in row and isinstance(row.get("value"), dict):
+        return RecordForm(is_export=True, layout="saved messages")
     if "topic" in row and "value" in row and next(iter(row)) == "topic" and text is None:
         raise InvalidInputError(
             ErrorCode.MISSING_OPTION,
             f"file {path}: found records with a topic, as rpk and others write them, whose texts may be the bytes or "
             "hexadecimal; say which with option recordText (utf-8, hex, base64)",
         )
-    return RecordForm(encoding=text or "hex", omits="topic" in row and text == "utf-8", is_export=text == "utf-8")
+    omits = "topic" in row and text == "utf-8"
+    return RecordForm(encoding=text or "hex", omits=omits, is_export=text == "utf-8", no_headers=omits)
 
 
 def first_object(start: bytes) -> Mapping[str, Any]:
@@ -155,13 +179,14 @@ def named_columns(text: str) -> dict[str, str]:
     return found
 
 
-def separator_of(options: RecordOptions, usual: bytes) -> bytes:
-    """The byte between fields. Raises InvalidInputError INVALID_OPTION for more than one."""
+def separator_of(options: RecordOptions, usual: bytes, most: int) -> bytes:
+    """The bytes between fields, at most ``most``. Raises InvalidInputError INVALID_OPTION for none or line breaks."""
     if options.separator is None:
         return usual
     found = {"\\t": b"\t", "tab": b"\t"}.get(options.separator, options.separator.encode())
-    if len(found) != 1 or found in b"\r\n":
-        raise _wrong_option("recordSeparator", options.separator, "one character, such as , or | or tab")
+    if not 0 < len(found) <= most or set(found) & set(b"\r\n"):
+        expected = f"{'one character' if most == 1 else 'a few characters'}, such as , or | or tab"
+        raise _wrong_option("recordSeparator", options.separator, expected)
     return found
 
 

@@ -39,8 +39,11 @@ from statestore.formats.kafka.changelogs.file_columns import (
     times_of,
 )
 from statestore.formats.kafka.changelogs.json_lines import json_batches
+from statestore.formats.kafka.changelogs.log_dumps import dump_batches, is_dump
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import COLUMNS, RECORDS, UNKNOWN_TIME, ListedHeaders, Records
+from statestore.formats.kafka.changelogs.saved_messages import message_batches
+from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 
@@ -208,6 +211,8 @@ def _written(path: str, form: str, options: RecordOptions, encoding: TextEncodin
             f"file {path}: found text in UTF-16, as some shells redirect output, expected UTF-8; "
             "convert it: iconv -f UTF-16 -t UTF-8",
         )
+    if form == "lines" and options.columns is None and is_dump(start):
+        return RecordForm(encoding="utf-8", raw=True, is_export=True, layout="log dump")
     if form == "lines":
         return lines_form(start, path, options, encoding_of(options, encoding))
     if form == "json" and start.lstrip()[:1] == b"[":
@@ -405,7 +410,8 @@ def _column(batch: pa.RecordBatch, name: str, place: FilePlace, form: RecordForm
         if name == "headers" and form.is_export and pa.types.is_struct(column.type):
             return pa.nulls(len(column), RECORDS.field(name).type)  # by name: their order and repetitions are unknown
         if name == "headers":
-            return headers_of(column, place, encoding)
+            found = headers_of(column, place, encoding)
+            return pc.if_else(found.is_valid(), found, pa.scalar([], HEADERS)) if form.no_headers else found
         if name == "timestamp" and form.is_export:
             column = times_of(column, place)
             column = column.fill_null(UNKNOWN_TIME) if pa.types.is_integer(column.type) else column
@@ -434,6 +440,10 @@ def _raw(file: RecordFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]
 
 
 def _batches(stream: Any, file: RecordFile) -> Iterator[pa.RecordBatch]:
+    if file.written.layout == "saved messages":
+        return message_batches(stream, file.path)
+    if file.written.layout == "log dump":
+        return dump_batches(stream, file.path)
     if file.form == "json":
         return json_batches(stream, file.path, file.written)
     if file.form == "csv":

@@ -24,7 +24,7 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.columns.avro_resolved import resolved_values
 from statestore.formats.kafka.columns.avro_values import avro_values, spread
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
-from statestore.formats.kafka.columns.registry_frames import by_id, refuse_unread, schema_of, unframed
+from statestore.formats.kafka.columns.registry_frames import WITHOUT_ID, by_id, refuse_unread, schema_of, unframed
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.schemas.avro_resolution import Plan, resolve
 from statestore.formats.kafka.schemas.avro_schema import PLAIN_PREFIX, parse_schema
@@ -80,7 +80,7 @@ def _of_one_id(cells: Cells, ids: IdForm, origin: Origin) -> Cells:
 
 
 def _values(cells: Cells, ids: IdForm, origin: Origin) -> Cells:
-    return unframed(cells, ids, origin, "an Avro value", "name another serde, avro-plain:... for values without an id")
+    return unframed(cells, ids, origin, "an Avro value", f"name another serde, avro-plain:... for {WITHOUT_ID}")
 
 
 def _decoded(read: _Read, cells: Cells, origin: Origin) -> pa.Array:

@@ -28,10 +28,9 @@ from statestore.formats.bytes.field_reader import varint_reader
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
-from statestore.formats.kafka.columns.registry_frames import by_id, refuse_unread, schema_of, unframed
+from statestore.formats.kafka.columns.registry_frames import WITHOUT_ID, by_id, refuse_unread, schema_of, unframed
 from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
 from statestore.formats.kafka.schemas.given_schemas import SchemaSet, set_of_text
-from statestore.formats.kafka.schemas.protobuf_evolution import difference
 from statestore.formats.kafka.schemas.protobuf_schema import (
     BYTES,
     FIXED32,
@@ -41,6 +40,7 @@ from statestore.formats.kafka.schemas.protobuf_schema import (
     VARINT,
     ProtoField,
     ProtoMessage,
+    difference,
     message_of,
     parse_message,
 )
@@ -130,7 +130,7 @@ def _writer(
 
 
 def _unframed(cells: Cells, origin: Origin) -> Cells:
-    remedy = "name another serde, protobuf-plain:... for messages without an id"
+    remedy = f"name another serde, protobuf-plain:... for {WITHOUT_ID}"
     return unframed(cells, CONFLUENT, origin, "a Protobuf message", remedy)
 
 

@@ -18,6 +18,8 @@ from statestore.formats.kafka.schemas.schema_ids import GLUE, GLUE_COMPRESSED, I
 from statestore.formats.kafka.schemas.schema_registry import fetch_schema, public_url
 from statestore.formats.kernels.arrays import Bools, Ints
 
+WITHOUT_ID = "values without an id, as those are whose id is in a header (__value_schema_id)"
+"""Words for the values of plain serdes. Source: Confluent's ``HeaderSchemaIdSerializer``."""
 _MOST_VALUE = 64 << 20
 
 
@@ -116,6 +118,6 @@ def refuse_unread(cells: Cells, origin: Origin, found: SchemaSet, prefix: str, m
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA,
             f"{origin.column}: no sampled row named a schema id of {place}, so no reader's schema is known; name it by "
-            f"its id, such as {example}",
+            f"its id, such as {example}, or name {prefix.partition('-')[0]}-plain:... for {WITHOUT_ID}",
         )
     return pa.array([], pa.binary())

@@ -34,7 +34,7 @@ from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.columns.avro_columns import avro_serde
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
 from statestore.formats.kafka.columns.protobuf_columns import protobuf_serde
-from statestore.formats.kafka.columns.registry_frames import by_id, schema_of, unframed
+from statestore.formats.kafka.columns.registry_frames import WITHOUT_ID, by_id, schema_of, unframed
 from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
 from statestore.formats.kafka.columns.time_columns import TIME, times, window_ends
 from statestore.formats.kafka.schemas.avro_schema import is_avro
@@ -172,7 +172,7 @@ def _json_behind(ids: IdForm) -> Decode:
         missing = cells.missing
         present = cells if missing is None else cells.select(~missing)
         at = origin if missing is None else origin.select(~missing)
-        values = unframed(present, ids, at, "JSON", "name another serde, json for JSON without an id")
+        values = unframed(present, ids, at, "JSON", f"name another serde, json for {WITHOUT_ID}")
         return _with_nulls(_json(values, at, present), missing)
 
     return decode

@@ -204,6 +204,60 @@ def message_index(data: bytes) -> tuple[int, ...] | None:
     return tuple(index)
 
 
+# Messages of other versions of a schema
+
+_WIDER = {
+    "bool": {"int32", "int64", "uint32", "uint64"},
+    "enum": {"int32", "int64"},
+    "int32": {"int64", "enum"},
+    "uint32": {"uint64", "int64"},
+    "sint32": {"sint64"},
+    "string": {"bytes"},
+}
+"""The other types by which values of a type are the same."""
+
+
+def difference(writer: ProtoMessage, reader: ProtoMessage) -> str | None:
+    """Return words for what the writer's values cannot be by the reader; None where all can.
+
+    Protobuf reads any bytes by any message: what does not fit is skipped or cut, and then a value is lost or another
+    one. A reader may have more fields or fewer, other names, and types with more room; what else differs is named.
+    """
+    waiting, seen = [(writer, reader)], set()
+    while waiting:
+        ours, theirs = waiting.pop()
+        if (ours.name, theirs.name) in seen:
+            continue
+        seen.add((ours.name, theirs.name))
+        fields = {each.number: each for each in theirs.fields}
+        for written in ours.fields:
+            other = fields.get(written.number)
+            if other is None:
+                continue
+            if not _fits(written, other):
+                return (
+                    f"field {written.number} of message {theirs.name} is {_shown(other)} {other.name}, and was written "
+                    f"as {_shown(written)} {written.name}"
+                )
+            if written.message is not None and other.message is not None:
+                waiting.append((written.message, other.message))
+    return None
+
+
+def _fits(field: ProtoField, other: ProtoField) -> bool:
+    shapes = field.shape == other.shape or (field.shape == "one" and other.shape == "list")
+    if other.form == "enum" and other.closed and field.form != "enum":
+        return False  # a number without a name would be left out
+    return shapes and (field.form == other.form or other.form in _WIDER.get(field.form, ()))
+
+
+def _shown(field: ProtoField) -> str:
+    return {"one": "", "list": "repeated ", "map": "map "}[field.shape] + field.form
+
+
+# Descriptor sets
+
+
 def set_of(text: str) -> bytes:
     """The descriptor set of a file as text. Raises as `file_descriptor`."""
     file = file_descriptor(text)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import lzma
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.kafka.avro_model import encode
 from support.kafka.registry_server import Registry, registry
+from support.paths import DATA
 
 import statestore
 from statestore.formats.errors import CorruptError, InvalidInputError, StorageError
@@ -118,6 +121,54 @@ def test_references_are_fetched(server: Registry, tmp_path: Path) -> None:
     path = changelog(tmp_path, [b"\0\0\0\0\x09\2\0"])
     assert rows(path, f"avro:{server.url}") == [{"w": {"unit": "G"}, "u": "KG"}]
     assert len(server.asked) == 3
+
+
+MONEY = {"type": "record", "name": "Money", "namespace": "m"} | {
+    "fields": [
+        {"name": "cents", "type": "long"},
+        {"name": "cur", "type": {"type": "enum", "name": "Cur", "symbols": ["EUR", "USD"]}},
+    ]
+}
+ORDERS = [
+    {"id": 1, "price": {"cents": 5, "cur": "EUR"}, "note": None, "at": datetime(1970, 1, 1, tzinfo=UTC)}
+    | {"kind": {"string": "x", "int": None}},
+    {"id": 1 << 40, "price": {"cents": -5, "cur": "USD"}, "note": "é", "at": datetime(2024, 5, 1, tzinfo=UTC)}
+    | {"kind": {"string": None, "int": 7}},
+    {"id": 3, "price": {"cents": 0, "cur": "USD"}, "note": None, "kind": None}
+    | {"at": datetime(1969, 5, 1, 0, 0, 0, 1000, tzinfo=UTC)},
+]
+"""What confluent_values.py has serialized, by the second schema of orders."""
+DEEP = {"s": "é", "price": {"cents": -7, "cur": "USD"}, "at": {"seconds": 1_714_550_400, "nanos": 0}, "n": [1, -2]} | {
+    "m": [("k", 5)],
+    "b": None,
+    "y": b"\xff",
+}
+
+
+@pytest.fixture(scope="module")
+def confluent() -> Any:
+    """Answers of a registry, and values of Confluent's own serializers."""
+    return json.loads(lzma.decompress((DATA / "kafka" / "confluent-values.json.xz").read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("avro", ORDERS), ("protobuf", [DEEP]), ("json-schema", ['{"a":1,"b":"é"}'])]
+)
+def test_values_of_confluents_own_serializers(
+    kind: str, expected: list[Any], server: Registry, tmp_path: Path, confluent: Any
+) -> None:
+    """Schemas refer to others, subjects are names of records, a message lies within others, and fields are added."""
+    server.answers = confluent["answers"]
+    values = [bytes.fromhex(each) for each in confluent["values"][kind]]
+    assert rows(changelog(tmp_path, values), f"{kind}:{server.url}") == expected
+
+
+def test_values_with_their_id_in_a_header_are_plain(server: Registry, tmp_path: Path, confluent: Any) -> None:
+    changelog(tmp_path, [bytes.fromhex(each) for each in confluent["values"]["header"]])
+    with pytest.raises(InvalidInputError, match=r"WRONG_SCHEMA.*avro-plain:.* in a header \(__value_schema_id\)"):
+        rows(tmp_path, f"avro:{server.url}")
+    (tmp_path / "money.avsc").write_text(json.dumps(MONEY))
+    assert rows(tmp_path, f"avro-plain:{tmp_path}/money.avsc") == [{"cents": 5, "cur": "EUR"}]
 
 
 @pytest.mark.parametrize("way", ["url", "variable"])
