@@ -16,7 +16,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.engine import (
+    FileFinding,
+    Part,
+    Placement,
+    Source,
+    StateAt,
+    StateFile,
+    StateInfo,
+    StateSize,
+    Version,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.jobs import Job, JobInput
@@ -39,12 +49,14 @@ from statestore.formats.spark.checkpoint.state_views import (
     state_views,
 )
 from statestore.formats.spark.key_lookup import placement_hashes
+from statestore.formats.spark.misplaced_keys import misplaced_in_changes, placement_check
 from statestore.formats.spark.providers.partition_load import (
     Partition,
     files_of_batch,
     open_partition,
     split_partition,
 )
+from statestore.formats.spark.providers.stored_checksums import has_checksum
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.read_parts import BatchesPart, LookupPart, batches_parts, lookup_parts, read_lookup
 from statestore.formats.spark.readable_batches import (
@@ -286,8 +298,13 @@ class CheckpointSource(Source):
         ]
 
     def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
-        """Return the logs that differ from their checksums, and batches that have all their state and no commit."""
-        return log_findings(self.checkpoint, self.state_view(state).store, versions)
+        """Return the logs that differ from their checksums, and batches that have all their state and no commit.
+
+        Of several batches it also returns files of changes that have keys of another partition.
+        """
+        view = self.state_view(state)
+        misplaced = misplaced_in_changes(self.checkpoint, view, versions) if len(versions) > 1 else ()
+        return [*log_findings(self.checkpoint, view.store, versions), *misplaced]
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
@@ -409,6 +426,14 @@ class CheckpointAt(StateAt):
     @property
     def unsafe_columns(self) -> tuple[str, ...]:
         return unsafe_columns(self.checkpoint, self.state_view)
+
+    def has_checksum(self, file: StateFile) -> bool | None:
+        return has_checksum(self.checkpoint, file)
+
+    def placement(self, part: PartitionPart | LookupPart) -> Placement | None:
+        if isinstance(part, LookupPart) or not self.state_view.store.count:
+            return None
+        return placement_check(self.checkpoint, self.state_view, part.partition)
 
     def unsafe_rows(
         self,
