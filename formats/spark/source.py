@@ -32,6 +32,7 @@ from statestore.formats.errors import CorruptError, NotFoundError, StateStoreErr
 from statestore.formats.jobs import Job, JobInput
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
+from statestore.formats.spark.base_comparison import differing_bases
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
@@ -300,11 +301,15 @@ class CheckpointSource(Source):
     def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
         """Return the logs that differ from their checksums, and batches that have all their state and no commit.
 
-        Of several batches it also returns files of changes that have keys of another partition.
+        Of several batches it also returns files of changes that have keys of another partition, and snapshots that
+        differ from the changes before them.
         """
         view = self.state_view(state)
-        misplaced = misplaced_in_changes(self.checkpoint, view, versions) if len(versions) > 1 else ()
-        return [*log_findings(self.checkpoint, view.store, versions), *misplaced]
+        found = list(log_findings(self.checkpoint, view.store, versions))
+        if len(versions) > 1:
+            found += misplaced_in_changes(self.checkpoint, view, versions)
+            found += differing_bases(self.checkpoint, view, versions)
+        return found
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
