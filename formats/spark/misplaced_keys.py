@@ -88,8 +88,8 @@ class PlacementCheck:
         word = "partition" if len(elsewhere) == 1 else "partitions"
         text = (
             f"{path}: {elsewhere.total()} of {keys} keys belong to {word} {names}{more}, expected keys of partition "
-            f"{self.partition} of {self.state_view.store.count}: it is a file of another partition, and lookups do not "
-            "find these keys; restore it from a copy"
+            f"{self.partition} of {self.state_view.store.count}: it is a file of another partition, or of another "
+            "number of partitions, and lookups do not find these keys; restore it from a copy"
         )
         return FileFinding(path, text)
 
