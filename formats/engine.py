@@ -137,6 +137,16 @@ class WholePart:
     rows: int | None = None
 
 
+class Placement(Protocol):
+    """A check that the rows of one part are those that lookups search there."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Check rows of the part, in all columns of the state."""
+
+    def findings(self) -> Sequence[FileFinding]:
+        """Return the files that hold rows which lookups do not find, once all rows were added."""
+
+
 class Reader:
     """An object that reads files which a running engine may replace: a source, a state at a version, or changes."""
 
@@ -179,6 +189,19 @@ class StateAt(Reader, ABC):
     def files(self) -> Iterator[StateFile]:
         """The files that this version needs."""
         return iter(())
+
+    def placement(self, part: Any) -> Placement | None:
+        """Return the check of where the rows of a part lie; None where the engine has no rule for it, or its reads
+        check it themselves.
+        """
+        return None
+
+    def has_checksum(self, file: StateFile) -> bool | None:
+        """Return whether reads compare the rows in one of `files` with a checksum that the engine stored.
+
+        None for a file that reads do not look into, or where this is not known.
+        """
+        return None
 
     def count(self) -> int | None:
         """The number of rows, from metadata; None where only a read finds it."""

@@ -14,8 +14,8 @@ from functools import partial
 from statestore.catalog.checks.verify_report import Problem, Progress, Report, Verification, problem_of
 from statestore.catalog.engines.delta_history import DeltaSplit
 from statestore.catalog.engines.engine_states import EngineStates
-from statestore.catalog.engines.engine_table import EngineTable
-from statestore.formats.engine import Source
+from statestore.catalog.engines.engine_table import EngineTable, PartSplit
+from statestore.formats.engine import FileFinding, Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.notices import damage_to, notices_to
@@ -89,6 +89,7 @@ def _verification(report: Report, rows: int, versions: tuple[int, int] | None, d
         cache_bytes=0,
         of_engine=True,
         all_versions=deep,
+        coverage=tuple(report.coverage.values()),
     )
 
 
@@ -158,15 +159,27 @@ def _read(table: EngineTable, version: int, report: Report) -> int:
     size = sum(file.bytes for file in files)
     whole = True
     for number, split in enumerate(splits):
+        placement = split.at.placement(split.part) if isinstance(split, PartSplit) else None
         try:
-            rows += sum(batch.num_rows for batch in table.read(split, query))
+            for batch in table.read(split, query):
+                rows += batch.num_rows
+                if placement is not None:
+                    placement.add(batch)
+            for found in () if placement is None else placement.findings():
+                _add_finding(report, table, replace(found, version=version))
         except StateStoreError as error:
             _add(report, table, error, version)
             whole = False
         report.advance(f"part {number + 1} of {len(splits)}", size // len(splits))
-    if whole:
-        report.compared += sum(file.bytes for file in files if file.name not in report.checked)
-        report.checked.update(file.name for file in files)
+    at = table.source.at(table.state, version)
+    for file in files if whole else ():
+        if file.name in report.checked:
+            continue
+        report.checked.add(file.name)
+        report.compared += file.bytes
+        has_checksum = at.has_checksum(file)
+        if has_checksum is not None:
+            report.cover(file.role, file.bytes, has_checksum)
     return rows
 
 
@@ -225,9 +238,18 @@ def _add_findings(table: EngineTable, versions: Sequence[int], report: Report) -
             report.note(found.text)
             continue
         report.notes[:] = [note for note in report.notes if found.file not in note]
-        if len(report.problems) < MOST_PROBLEMS:
-            problem = Problem(ErrorCode.FILE_DAMAGED, found.file, found.text, f"reads of {table.name}")
-            report.add(_affecting(problem, table, found.version))
+        _add_finding(report, table, found)
+
+
+def _add_finding(report: Report, table: EngineTable, found: FileFinding) -> None:
+    """Add the problem of a file that its reads pass over, or its version to the same problem of another one."""
+    problem = Problem(ErrorCode.FILE_DAMAGED, found.file, found.text, f"reads of {table.name}")
+    for at, known in enumerate(report.problems):
+        if (known.code, known.message) == (problem.code, problem.message):
+            report.problems[at] = _affecting(known, table, found.version)
+            return
+    if len(report.problems) < MOST_PROBLEMS:
+        report.add(_affecting(problem, table, found.version))
 
 
 def _add_damage(table: EngineTable, report: Report) -> None:

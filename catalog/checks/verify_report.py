@@ -43,6 +43,20 @@ class Problem:
     times: tuple[int, int | None] | None = None
 
 
+@dataclass(frozen=True)
+class Coverage:
+    """The files of one kind that were read, and those of them whose rows a checksum of the engine covers.
+
+    Of the others only the form was checked, so a changed value may pass for another one.
+    """
+
+    kind: str
+    files: int
+    bytes: int
+    checked_files: int
+    checked_bytes: int
+
+
 @dataclass(frozen=True, repr=False)
 class Verification(ShowsItself):
     """The result of verifying one store. ``ok``: there is no problem; ``verified`` states in words what is verified.
@@ -56,6 +70,7 @@ class Verification(ShowsItself):
     ``of_engine``: the state of an engine, of which the ``rows`` of the newest version were read from ``files``, or with
     ``all_versions`` those of each version. It has
     no segments, log entries and checkpoints of a log. Its ``versions`` are None where the engine keeps one state only.
+    ``coverage`` says by kind how many of the files have checksums, where the engine knows.
     """
 
     store: str
@@ -75,6 +90,7 @@ class Verification(ShowsItself):
     log_begins: int = 0
     of_engine: bool = False
     all_versions: bool = False
+    coverage: tuple[Coverage, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -107,7 +123,7 @@ class Verification(ShowsItself):
             files = f", from {self.files} files" if self.files else ""
             return (
                 f"all {self.rows} rows{version} could be read{files}, and agree with the checksums and lengths that "
-                f"are stored with them{others}"
+                f"are stored with them{self._unchecked()}{others}"
             )
         if self.problems or self.versions is None:
             return "nothing: see the problems"
@@ -127,6 +143,18 @@ class Verification(ShowsItself):
             f"{self.uncommitted} acknowledged puts are whole and wait for a commit"
         )
 
+    def _unchecked(self) -> str:
+        """Return in words which files no checksum covers."""
+        without = {each.kind: each.files - each.checked_files for each in self.coverage}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in without.items() if count)
+        if not kinds:
+            return ""
+        size = sum(each.bytes - each.checked_bytes for each in self.coverage)
+        return (
+            f"; {sum(without.values())} of the files ({kinds}; {size} bytes) have no checksum, so only their form was "
+            "checked"
+        )
+
 
 @dataclass
 class Report:
@@ -140,6 +168,18 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     checked: set[str] = field(default_factory=set)
+    coverage: dict[str, Coverage] = field(default_factory=dict)
+
+    def cover(self, kind: str, size: int, has_checksum: bool) -> None:
+        """Count a file of an engine that was read."""
+        known = self.coverage.get(kind, Coverage(kind, 0, 0, 0, 0))
+        self.coverage[kind] = Coverage(
+            kind,
+            known.files + 1,
+            known.bytes + size,
+            known.checked_files + has_checksum,
+            known.checked_bytes + size * has_checksum,
+        )
 
     def add(self, problem: Problem) -> None:
         self.problems.append(problem)

@@ -201,6 +201,7 @@ def as_object(verified: Verification) -> dict[str, Any]:
     item = {"store": verified.store, "ok": verified.ok, "result": _result(verified), "verified": verified.verified}
     counts = {name: getattr(verified, name) for name in (*SHOWN[2:], "versions", "cache_bytes", "notes")}
     spare = [{"file": name, "bytes": size} for name, size in verified.unreferenced]
+    counts["coverage"] = [asdict(each) for each in verified.coverage]
     return {**item, **counts, "problems": [_problem(p) for p in verified.problems], "unreferenced": spare}
 
 

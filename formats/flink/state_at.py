@@ -18,6 +18,10 @@ from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, 
 from statestore.formats.flink.snapshot.handles import ChangelogHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import (
+    DAMAGED,
+    KEYED,
+    MISSING,
+    TABLE,
     SnapshotFiles,
     handles_of_keyed,
     naming_files,
@@ -86,6 +90,9 @@ class OperatorAt(StateAt):
     def files(self) -> Iterator[StateFile]:
         return needed_files(self.files_of, self.operator)
 
+    def has_checksum(self, file: StateFile) -> bool | None:
+        return None if file.role in (MISSING, DAMAGED) else file.role == TABLE
+
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return self.origin.explain_loss(error, versions)
 
@@ -114,6 +121,15 @@ class KeyedAt(OperatorAt):
     @property
     def schema(self) -> pa.Schema:
         return self.columns
+
+    def has_checksum(self, file: StateFile) -> bool | None:
+        """Compressed key groups have checksums, and table files."""
+        if file.role == KEYED and self.stored:
+            return all(
+                isinstance(each, StoredKeyed) and each.header.compressed and not each.materialized
+                for each, _ in self.stored
+            )
+        return super().has_checksum(file)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
         asked = asked_groups(self.form, self.key, self.groups, filters)

@@ -22,7 +22,7 @@ from statestore.formats.errors import NotFoundError
 from statestore.formats.kafka.columns.store_form import StoreKind
 from statestore.formats.kafka.columns.store_kinds import row_schema, stored_rows
 from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
-from statestore.formats.kafka.directory.database_copies import opened_copy
+from statestore.formats.kafka.directory.database_copies import CURRENT, MANIFEST, opened_copy
 from statestore.formats.kafka.directory.listings import entries_of
 from statestore.formats.kafka.directory.store_facts import store_facts
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
@@ -114,6 +114,13 @@ class StoreAt(StateAt):
                         "table" if entry.name.endswith(TABLE_SUFFIX) else "log" if "log" in entry.name else "metadata"
                     )
                     yield StateFile(f"{database.path}/{entry.name}", role, entry.size)
+
+    def has_checksum(self, file: StateFile) -> bool | None:
+        """Blocks of tables have one, and records of a MANIFEST; nothing else is read but CURRENT."""
+        name = file.name.rpartition("/")[2]
+        if file.role == "table" or MANIFEST.fullmatch(name):
+            return True
+        return False if name == CURRENT else None
 
     def _read(self, part: DatabasePart, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         """Decoded rows of a database that may pass the filters."""

@@ -15,14 +15,13 @@ from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.rows.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
-from statestore.formats.spark.rows.key_placement import hash_of
+from statestore.formats.spark.rows.key_placement import REPLACEMENT_CHARACTER, hash_of
 from statestore.formats.spark.rows.row_encoding import VERSION
 from statestore.formats.values.filters import Filter
 
 Choice = dict[tuple[str, ...], Any]
 """Values of a key's parts, by path in its schema."""
 MAX_KEYS = 1000
-REPLACEMENT_CHARACTER = "\ufffd"
 _OF_JOINS = ("index", "__event_time")
 _SESSION_START = "sessionStartTime"
 _MAX_RANGES = 4096
@@ -78,20 +77,10 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
 def placement_hashes(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[Filter]) -> set[int] | None:
     """The hashes of all keys that can pass the filters; None where these, or the places of rows, are not certain.
 
-    A row is in the partition that is the remainder of its hash, divided by the number of partitions. Queries that Spark
-    3.3 or later began keep to that, and say so; before, rows could lie where a user's own repartition had put them.
-    Nor is it certain where the number has changed (`Store.had_other_count`).
+    A row is in the partition that is the remainder of its hash, divided by the number of partitions.
     """
-    store, schema = state_view.store, state_view.family.key
-    columns = _hashed_columns(state_view)
-    is_strict = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
-    if (
-        not columns
-        or not is_strict
-        or "key" in state_view.family.opaque
-        or store.written.single
-        or store.had_other_count
-    ):
+    schema, columns = state_view.family.key, placed_columns(checkpoint, state_view)
+    if not columns:
         return None
     try:
         choices = _choices(state_view, filters)
@@ -102,6 +91,20 @@ def placement_hashes(checkpoint: Checkpoint, state_view: StateView, filters: Seq
         return None
     hashes = [hash_of(StructOf(schema.fields[:columns]), key) for key in keys]
     return None if None in hashes else {each for each in hashes if each is not None}
+
+
+def placed_columns(checkpoint: Checkpoint, state_view: StateView) -> int:
+    """The number of first columns of stored keys whose hash is the place of a row; 0 where places are not certain.
+
+    Queries that Spark 3.3 or later began place rows by their hash, and say so; before, rows could lie where a user's
+    own repartition had put them. Nor is it certain where the number of partitions has changed
+    (`Store.had_other_count`).
+    """
+    store = state_view.store
+    is_strict = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
+    if not is_strict or "key" in state_view.family.opaque or store.written.single or store.had_other_count:
+        return 0
+    return _hashed_columns(state_view)
 
 
 def _hashed_columns(state_view: StateView) -> int:

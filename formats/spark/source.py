@@ -7,21 +7,32 @@ later ones get a number.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.engine import (
+    FileFinding,
+    Part,
+    Placement,
+    Source,
+    StateAt,
+    StateFile,
+    StateInfo,
+    StateSize,
+    Version,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
-from statestore.formats.jobs import Job, JobInput
+from statestore.formats.jobs import Job
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
+from statestore.formats.spark.base_comparison import differing_bases
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
@@ -39,13 +50,16 @@ from statestore.formats.spark.checkpoint.state_views import (
     state_views,
 )
 from statestore.formats.spark.key_lookup import placement_hashes
+from statestore.formats.spark.misplaced_keys import misplaced_in_changes, placement_check
 from statestore.formats.spark.providers.partition_load import (
     Partition,
     files_of_batch,
     open_partition,
     split_partition,
 )
+from statestore.formats.spark.providers.stored_checksums import has_checksum
 from statestore.formats.spark.providers.stored_rows import KeyBounds
+from statestore.formats.spark.query_job import operator_words, query_job
 from statestore.formats.spark.read_parts import BatchesPart, LookupPart, batches_parts, lookup_parts, read_lookup
 from statestore.formats.spark.readable_batches import (
     batches_left,
@@ -286,8 +300,20 @@ class CheckpointSource(Source):
         ]
 
     def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
-        """Return the logs that differ from their checksums, and batches that have all their state and no commit."""
-        return log_findings(self.checkpoint, self.state_view(state).store, versions)
+        """Return the logs that differ from their checksums, and batches that have all their state and no commit.
+
+        Of several batches it also returns files of changes that have keys of another partition, and snapshots that
+        differ from the changes before them.
+        """
+        view = self.state_view(state)
+        found = list(log_findings(self.checkpoint, view.store, versions))
+        if len(versions) > 1:
+            for number in versions:  # each with its own number of partitions
+                with suppress(StateStoreError):
+                    at = self._at(state, number)
+                    found += misplaced_in_changes(at.checkpoint, at.state_view, [number])
+            found += differing_bases(self.checkpoint, view, versions)
+        return found
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
@@ -410,6 +436,14 @@ class CheckpointAt(StateAt):
     def unsafe_columns(self) -> tuple[str, ...]:
         return unsafe_columns(self.checkpoint, self.state_view)
 
+    def has_checksum(self, file: StateFile) -> bool | None:
+        return has_checksum(self.checkpoint, file)
+
+    def placement(self, part: PartitionPart | LookupPart) -> Placement | None:
+        if isinstance(part, LookupPart) or not self.state_view.store.count:
+            return None
+        return placement_check(self.checkpoint, self.state_view, part.partition)
+
     def unsafe_rows(
         self,
         part: PartitionPart | LookupPart,
@@ -492,33 +526,3 @@ def _us(ms: int | None) -> int | None:
 def _folder(partition: Partition) -> str:
     root = partition.checkpoint.root.path.rstrip("/")
     return partition.folder.path.removeprefix(f"{root}/")
-
-
-# The query of a checkpoint as a job: its sources, from the log of offsets, and its stateful operators
-
-
-_MOST = 200  # characters of a position
-_NOTHING = "-"
-_NUMBERED = re.compile(r"(\w+):([\[{\"\d-].*)")  # format 2 of the log; a position is JSON, which begins otherwise
-
-
-def query_job(checkpoint: Checkpoint) -> Job:
-    """Return the query as of the checkpoint's batch."""
-    unrecorded = "Which operator feeds which is not recorded in the checkpoint; their numbers count from the sink."
-    name = f"query {checkpoint.query_id}" if checkpoint.query_id else "query"
-    offsets = checkpoint.batch.offsets
-    inputs = None if offsets is None else tuple(_source(number, line) for number, line in enumerate(offsets))
-    return Job(name, unrecorded, inputs=inputs)
-
-
-def operator_words(kind: str, number: int) -> str:
-    """Return a stateful operator as users see it."""
-    return f"{kind} [{number}]"
-
-
-def _source(number: int, line: str) -> JobInput:
-    numbered = _NUMBERED.fullmatch(line)
-    name, position = numbered.groups() if numbered else (str(number), line)
-    if position == _NOTHING:
-        return JobInput(f"source {name}", "nothing read yet")
-    return JobInput(f"source {name}", f"read up to {position if len(position) <= _MOST else position[:_MOST] + '…'}")

@@ -298,7 +298,7 @@ _WITHOUT_FILES = (
 )
 """Codes of errors that may say where a state is by ``_metadata`` alone."""
 MISSING, DAMAGED, CHANGES = "missing", "damaged", "changes"
-TABLE, OTHER = "table", "RocksDB file"
+TABLE, OTHER, KEYED = "table", "RocksDB file", "keyed state"
 
 
 def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[StateFile]:
@@ -344,7 +344,7 @@ def handles_bytes(operator: OperatorSnapshot) -> int:
 def handles_of(operator: OperatorSnapshot) -> Iterator[tuple[str, StreamHandle]]:
     """Yield the handles of an operator's state, each with its role."""
     for subtask in operator.subtasks:
-        for keyed, role in ((subtask.managed_keyed, "keyed state"), (subtask.raw_keyed, "timers")):
+        for keyed, role in ((subtask.managed_keyed, KEYED), (subtask.raw_keyed, "timers")):
             if keyed is not None:
                 yield from handles_of_keyed(keyed, role)
         for elements in (subtask.managed_operator, subtask.raw_operator):

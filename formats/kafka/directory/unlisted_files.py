@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from statestore.formats.engine import FileFinding
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.directory.applications import Database
 from statestore.formats.kafka.directory.database_copies import FIXED, opened_copy
 from statestore.formats.kafka.directory.listings import entries_of
-from statestore.formats.kafka.directory.stored_offsets import FAMILY
 from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.manifest import UnlistedTables, unlisted_tables
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 
 _SETTLING = 0.1  # seconds
 _MOST_SHOWN = 5
+_NO_FAMILY = ""  # of a copy that needs no table files
 
 
 def unlisted_files(application: Folder, database: Database) -> Iterator[FileFinding]:
@@ -52,9 +54,13 @@ def unlisted_files(application: Folder, database: Database) -> Iterator[FileFind
 
 
 def _unlisted(folder: Folder) -> UnlistedTables | None:
+    """Compare the listing with the MANIFEST, which is only read, so a local one needs no private copy."""
     try:
         tables = [name for name in entries_of(folder) if FIXED.fullmatch(name)]
-        with opened_copy(folder, family=FAMILY) as copy:
+        if folder.is_local:
+            with suppress(StateStoreError, Unreadable):  # it may just be replaced, which a copy waits for
+                return unlisted_tables(Path(folder.path), tables)
+        with opened_copy(folder, family=_NO_FAMILY) as copy:
             return unlisted_tables(copy, tables)
     except (StateStoreError, Unreadable):
         return None

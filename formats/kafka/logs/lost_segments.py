@@ -50,7 +50,7 @@ def _findings(log: SegmentLog) -> Iterator[FileFinding]:
     names = {base_offset(Path(file.path).name): file.path for file in log.files}
     ends = dict(zip(names, log.ends, strict=True))
     stops = dict(zip(names, (file.stop for file in log.files), strict=True))
-    end = log.ends[-1]
+    end, missing = log.ends[-1], set[int]()
     for name in sorted(each.name for each in folder.iterdir()):
         found = _BESIDE.fullmatch(name)
         if found is None:
@@ -60,6 +60,9 @@ def _findings(log: SegmentLog) -> Iterator[FileFinding]:
             if base > end:
                 yield _short(log, names, f"{name} was taken at offset {base}", end)
         elif base not in names:
+            if base in missing:  # told by another of its indexes
+                continue
+            missing.add(base)
             yield FileFinding(
                 str(folder / f"{found[1]}.log"),
                 f"{folder}/{found[1]}.log: this segment of partition {log.partition} is missing, for {name} is there; "

@@ -25,6 +25,7 @@ from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
 _LZ4_MAGIC, _ZSTD_MAGIC, _LZF_MAGIC = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"ZV"
+_ZSTD_CHECKSUM = 4  # the flag in the byte behind the magic
 _LZ4_HEADER = Struct("<Biii")
 _LZ4_SEED, _LZ4_CHECKSUM_BITS = 0x9747B28C, 0x0FFFFFFF
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
@@ -44,6 +45,13 @@ def decompressed(stream: IO[bytes], path: str) -> Iterator[bytes]:
             yield from read(_Source(stream, head, path))
             return
     raise corrupt_file(path, f"found first bytes {head.hex()}, expected a file in lz4, zstd, snappy or lzf")
+
+
+def has_checksums(head: bytes) -> bool:
+    """Return whether the codec of a state file that begins so keeps checksums of its blocks."""
+    if head.startswith(_ZSTD_MAGIC):
+        return len(head) > len(_ZSTD_MAGIC) and bool(head[len(_ZSTD_MAGIC)] & _ZSTD_CHECKSUM)
+    return head.startswith(_LZ4_MAGIC)
 
 
 class _Source:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells, gather
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.kernels.compiled_use import load_if_it_pays
@@ -237,6 +237,19 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
     others = [] if base is None else [file.name for file in partition.files if file.kind == base.kind and file != base]
     plan = plan_version(partition, version, uid, None, others)
     return [*([] if base is None else [base]), *tables, *plan.changes]
+
+
+def keys_of_file(partition: Partition, file: DataFile) -> Iterator[Cells]:
+    """Yield the stored keys of the family in a base or a file of changes, those of deletions included."""
+    is_change = file.kind in CHANGES
+    base = _base_of(partition, file.version, file.uid) if is_change else file
+    family_id = _family_id(partition, base, file.version)
+    if family_id is None and partition.store.has_families:
+        return
+    if is_change:
+        yield from (changes.keys for changes in _file_changes(partition, file, family_id))
+    else:
+        yield from _base(partition, file, family_id, lambda rows: cells_of(rows.column(0)), None, None)
 
 
 def _tables(partition: Partition, base: DataFile | None) -> list[DataFile]:

@@ -1,4 +1,7 @@
-"""The partition of a key in Spark: Murmur3 of 32 bits over the columns with seed 42, modulo the partitions."""
+"""The partition of a key in Spark: Murmur3 of 32 bits over the columns with seed 42, modulo the partitions.
+
+It is computed of one key for a lookup, and of the columns of a batch for a verification.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,18 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
 from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
 
+REPLACEMENT_CHARACTER = "\ufffd"
+"""The sign that is shown for bytes that are no UTF-8."""
 _SEED = 42
 _MASK = 0xFFFFFFFF
 
@@ -108,3 +118,146 @@ def _bytes_hash(data: bytes, seed: int) -> int:
     for byte in data[whole:]:
         state = _mixed(state, byte - (byte >> 7 << 8))
     return _finished(state, len(data))
+
+
+# The same for the columns of a batch
+
+
+Hashes = npt.NDArray[np.uint32]
+_LONGEST = 1 << 16  # a cell of more bytes is not hashed: all others would wait for it
+_DECIMAL_BYTES = 16
+
+
+def partitions_of(columns: Sequence[pa.Array], kinds: Sequence[SparkType], partitions: int) -> Ints | None:
+    """The partition of each row of decoded columns, -1 where it is not known; None for types without a hash here.
+
+    It is not known where a string is shown with U+FFFD, which stands for any bytes that are no UTF-8, and of cells that
+    are very long.
+    """
+    count = len(columns[0])
+    state = np.full(count, _SEED, np.uint32)
+    known = np.ones(count, np.bool_)
+    for column, kind in zip(columns, kinds, strict=True):
+        step = _column_hashes(column, kind, state, known)
+        if step is None:
+            return None
+        state = step
+    found = state.view(np.int32).astype(np.int64) % partitions
+    return np.where(known, found, -1)
+
+
+def _column_hashes(column: pa.Array, kind: SparkType, seed: Hashes, known: Bools) -> Hashes | None:
+    """The hashes of the cells of a column; a null leaves the seed. Cells without a hash are marked in ``known``."""
+    if isinstance(kind, StructOf):
+        state: Hashes | None = seed
+        for field, member in zip(kind.fields, column.flatten(), strict=True):
+            state = None if state is None else _column_hashes(member, field.type, state, known)
+        return state
+    found = _cell_hashes(column, kind, seed, known)
+    if found is None or not column.null_count:
+        return found
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), found, seed)
+
+
+def _cell_hashes(column: pa.Array, kind: SparkType, seed: Hashes, known: Bools) -> Hashes | None:
+    if isinstance(kind, DecimalOf):
+        unscaled = _unscaled(column)
+        if kind.precision <= MAX_LONG_DIGITS:
+            return _hashes_of_longs(unscaled[:, :8].copy().view("<i8")[:, 0], seed)
+        return _hashes_of_cells(_shortest(unscaled), seed, known)
+    if kind in (STRING, BINARY):
+        if kind == STRING:
+            known &= ~_is_replaced(column)
+        return _hashes_of_cells(cells_of(column), seed, known)
+    if not isinstance(kind, Plain) or kind.form is None:
+        return None
+    numbers = _numbers(column, kind.form)
+    if numbers is None:
+        return None
+    return _hashes_of_longs(numbers, seed) if numbers.itemsize == 8 else _hashes_of_ints(numbers, seed)
+
+
+def _numbers(column: pa.Array, form: str) -> npt.NDArray[Any] | None:
+    """The cells as the numbers that Spark hashes, of 4 or 8 bytes; None for types that it hashes in another way."""
+    kind, width = column.type, np.dtype(np.int64 if form == "<i8" else np.int32)
+    if pa.types.is_floating(kind):
+        floats = column.fill_null(0.0).to_numpy(zero_copy_only=False).copy()
+        floats[floats == 0] = 0.0  # -0.0 is hashed as 0.0, and every NaN as one
+        floats[np.isnan(floats)] = np.nan
+        return np.asarray(np.ascontiguousarray(floats).view("<i8" if form == "<f8" else "<i4"))
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)) and kind.unit == "us":
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif not pa.types.is_integer(kind):
+        return None
+    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), width)
+
+
+def _unscaled(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """The unscaled numbers of decimals, 16 little-endian bytes each."""
+    stored = column.buffers()[1] if len(column) else None
+    data = np.empty(0, np.uint8) if stored is None else np.frombuffer(stored, np.uint8)
+    cells = data[column.offset * _DECIMAL_BYTES :][: len(column) * _DECIMAL_BYTES]
+    return cells.reshape(len(column), _DECIMAL_BYTES)
+
+
+def _shortest(unscaled: npt.NDArray[np.uint8]) -> Cells:
+    """The numbers as ``BigInteger`` writes them: big-endian, without bytes that only repeat the sign."""
+    bytes_first = np.ascontiguousarray(unscaled[:, ::-1])
+    sign = np.where(bytes_first[:, 0] >> 7 == 1, np.uint8(0xFF), np.uint8(0))
+    spare = np.zeros(len(unscaled), np.int64)
+    for at in range(_DECIMAL_BYTES - 1):
+        repeats = (bytes_first[:, at] == sign) & (bytes_first[:, at + 1] >> 7 == sign >> 7)
+        spare += (spare == at) & repeats
+    start = np.arange(len(unscaled), dtype=np.int64) * _DECIMAL_BYTES + spare
+    return Cells(bytes_first.reshape(-1), start, _DECIMAL_BYTES - spare)
+
+
+def _is_replaced(column: pa.Array) -> Bools:
+    found = pc.match_substring(column, REPLACEMENT_CHARACTER).fill_null(False)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _turned(x: Hashes, bits: int) -> Hashes:
+    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+
+def _mix(h: Hashes, k: Hashes) -> Hashes:
+    k = _turned(k * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    return _turned(h ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _finish(h: Hashes, size: Hashes) -> Hashes:
+    h = h ^ size
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
+
+
+def _hashes_of_ints(values: npt.NDArray[Any], seed: Hashes) -> Hashes:
+    return _finish(_mix(seed, values.astype(np.int32).view(np.uint32)), np.full(len(seed), 4, np.uint32))
+
+
+def _hashes_of_longs(values: npt.NDArray[Any], seed: Hashes) -> Hashes:
+    halves = np.ascontiguousarray(values.astype("<i8")).view("<u4").reshape(-1, 2)
+    return _finish(_mix(_mix(seed, halves[:, 0]), halves[:, 1]), np.full(len(seed), 8, np.uint32))
+
+
+def _hashes_of_cells(cells: Cells, seed: Hashes, known: Bools) -> Hashes:
+    """Hash bytes in Spark's own form, word by word of all cells at a time, then the last bytes as signed numbers."""
+    state, words = seed.copy(), cells.size // 4
+    known &= cells.size <= _LONGEST
+    rows, at = np.flatnonzero((words > 0) & known), 0
+    while len(rows):
+        word = gather(cells.data, cells.start[rows] + 4 * at, "<u4")
+        state[rows] = _mix(state[rows], word)
+        at += 1
+        rows = rows[words[rows] > at]
+    for behind in range(3):
+        rows = np.flatnonzero((cells.size % 4 > behind) & known)
+        last = cells.data[cells.start[rows] + 4 * words[rows] + behind].view(np.int8)
+        state[rows] = _mix(state[rows], last.astype(np.int32).view(np.uint32))
+    return _finish(state, cells.size.astype(np.uint32))

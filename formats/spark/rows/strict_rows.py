@@ -95,6 +95,9 @@ def _check_field(rows: Cells, kind: SparkType, nulls: Bools, slots: Ints, end: I
     if width:
         if width < WORD or kind == BOOLEAN:
             _refuse(slots >> np.uint64(1 if kind == BOOLEAN else 8 * width) != 0, rows, _of_width(kind), what)
+        if isinstance(kind, DecimalOf):
+            unscaled, most = slots.view(np.int64), 10**kind.precision - 1
+            _refuse((unscaled > most) | (unscaled < -most), rows, f"a decimal of {kind.precision} digits", what)
         return end
     size, offset = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64), (slots >> np.uint64(32)).astype(np.int64)
     wrong = ~nulls & (offset != end)

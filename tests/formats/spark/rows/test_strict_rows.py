@@ -77,3 +77,41 @@ def test_four_bytes_behind_a_value_are_those_of_an_old_release() -> None:
     assert [column.to_pylist() for column in plain] == [column.to_pylist() for column in old]
     with pytest.raises(CorruptError):
         check_strictly(cells([row + bytes(4)]), schema())
+
+
+def one_column(kind: str) -> StructOf:
+    ((_, found),) = given_of({"keytype": f"c {kind}"}).keys
+    return found
+
+
+def is_taken(stored: str, value: Any, given: str) -> bool:
+    try:
+        check_strictly(cells([row_bytes((value,), one_column(stored))]), one_column(given))
+    except CorruptError:
+        return False
+    return True
+
+
+FOUR_BYTES = ("int", "date", "float", "interval year to month")
+EIGHT_BYTES = ("bigint", "timestamp", "timestamp_ntz", "double", "interval day to second", "decimal(18,2)")
+BEHIND_SLOTS = ("string", "binary", "array<int>", "map<int, int>", "struct<a: string>", "decimal(30,0)", "interval")
+
+
+@pytest.mark.parametrize(
+    ("stored", "value", "taken"),
+    [
+        ("int", -1, {*FOUR_BYTES, *EIGHT_BYTES}),
+        ("int", 1, {*FOUR_BYTES, *EIGHT_BYTES, "tinyint", "smallint", "boolean"}),
+        ("bigint", -1, set(EIGHT_BYTES)),
+        ("bigint", 300, {*FOUR_BYTES, *EIGHT_BYTES, "smallint"}),
+        ("bigint", 10**18, set(EIGHT_BYTES) - {"decimal(18,2)"}),
+        ("string", "abc", {"string", "binary"}),
+        ("binary", b"\xff\xfe", {"binary"}),
+        ("struct<a: string>", ("abc",), {"struct<a: string>", "binary", "string"}),
+        ("array<int>", [1, -1], {"array<int>", "binary"}),
+    ],
+)
+def test_which_types_cannot_be_told_apart(stored: str, value: Any, taken: set[str]) -> None:
+    """The table of docs/spark-state.md."""
+    every = ("boolean", "tinyint", "smallint", "void", *FOUR_BYTES, *EIGHT_BYTES, *BEHIND_SLOTS)
+    assert {given for given in every if is_taken(stored, value, given)} == taken

@@ -1,0 +1,151 @@
+"""Files of a checkpoint in place of their neighbours: verify tells the keys that lookups do not find."""
+
+from __future__ import annotations
+
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.checkpoints.spark_state_fixtures import ARCHIVE, LOCAL, MORE, checkpoint_path, index
+from support.parameters import mostly_slow
+
+import statestore
+from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
+from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf, parse_schema
+from statestore.formats.spark.checkpoint.state_views import state_views
+from statestore.formats.spark.misplaced_keys import placement_check
+from statestore.formats.spark.rows.key_placement import hash_of, partition_of, partitions_of
+from statestore.formats.spark.state_rows import read_state
+
+ALL_NAMES = mostly_slow(
+    [(archive, name) for archive in (ARCHIVE, MORE) for name in sorted(index(archive))],
+    [(ARCHIVE, "spark4.3.0-join__rkj4"), (ARCHIVE, "spark4.3.0-sess__rkcl"), (ARCHIVE, "spark4.3.0-twsttl__rkav")],
+)
+
+
+@pytest.mark.parametrize(("archive", "name"), ALL_NAMES)
+def test_no_row_of_a_whole_checkpoint_is_misplaced(archive: Path, name: str) -> None:
+    checkpoint = open_checkpoint(LOCAL, str(checkpoint_path(name, archive)))
+    for view in [view for each in checkpoint.operators for view in state_views(checkpoint, each) if view.user]:
+        for partition in view.store.partitions:
+            check = placement_check(checkpoint, view, partition)
+            for batch in read_state(checkpoint, view, partition) if check is not None else ():
+                assert check is not None
+                check.add(batch)
+                assert check.misplaced == 0, (view.name, partition)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "state", "batch", "plain"),
+    mostly_slow(
+        [
+            ("spark4.3.0-agg__hdfs", "state/0/{}/6.delta", "state", 5, True),
+            ("spark4.3.0-agg__hdfs", "state/0/{}/4.snapshot", "state", 3, True),
+            ("spark4.3.0-join__hdfs", "state/0/{}/right-keyWithIndexToValue/6.delta", "right", 5, True),
+            ("spark4.3.0-twsttl__rkcl", "state/0/{}/2.changelog", "mp", 1, False),
+            ("spark4.3.0-sess__rkcl", "state/0/{}/5.changelog", "state", 4, False),
+            ("spark4.3.0-sess__rkcl", "state/0/{}/6.changelog", "state", None, False),  # only histories read it
+        ],
+        2,
+    ),
+)
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_file_of_another_partition(
+    tmp_path: Path, name: str, file: str, state: str, batch: int | None, plain: bool, deep: bool
+) -> None:
+    path = Path(shutil.copytree(checkpoint_path(name), tmp_path / "checkpoint"))
+    shutil.copy(path / file.format(0), path / file.format(1))
+    (found,) = [each for each in statestore.verify(path, deep=deep) if each.store == state]
+    told = [each for each in found.problems if each.file == str(path / file.format(1))]
+    assert len(told) == (deep or plain)
+    for problem in told:
+        assert "keys belong to partition 0, expected keys of partition 1 of 2" in problem.message
+        first = None if problem.versions is None else problem.versions[0]
+        assert first == batch if deep else first is not None
+
+
+def test_keys_of_several_files_are_counted_apart(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint_path("spark4.3.0-agg__hdfs"), tmp_path / "checkpoint"))
+    for file in ("5.delta", "6.delta"):
+        shutil.copy(path / "state/0/0" / file, path / "state/0/1" / file)
+    (found,) = statestore.verify(path, deep=True)
+    told = {Path(each.file).name: each for each in found.problems}
+    assert set(told) == {"5.delta", "6.delta"}
+    assert told["5.delta"].versions == (4, 5) and told["6.delta"].versions == (5, 5)
+
+
+KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    '"integer"': (pa.int32(), st.integers(-(1 << 31), (1 << 31) - 1)),
+    '"byte"': (pa.int8(), st.integers(-128, 127)),
+    '"long"': (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
+    '"boolean"': (pa.bool_(), st.booleans()),
+    '"double"': (pa.float64(), st.floats(allow_nan=False)),
+    '"float"': (pa.float32(), st.floats(width=32, allow_nan=False)),
+    '"string"': (pa.string(), st.text(st.characters(exclude_characters="\ufffd", exclude_categories=["Cs"]))),
+    '"binary"': (pa.binary(), st.binary(max_size=40)),
+    '"date"': (pa.date32(), st.dates()),
+    '"timestamp_ntz"': (pa.timestamp("us"), st.datetimes()),
+    '"decimal(9,2)"': (pa.decimal128(9, 2), st.decimals(-9999999, 9999999, places=2)),
+    '"decimal(38,0)"': (pa.decimal128(38, 0), st.integers(-(10**37), 10**37).map(Decimal)),
+    '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}},'
+    '{"name":"b","type":"string","nullable":true,"metadata":{}}]}': (
+        pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        st.tuples(st.none() | st.integers(-5, 5), st.none() | st.text("abcdé", max_size=9)).map(
+            lambda pair: {"a": pair[0], "b": pair[1]}
+        ),
+    ),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_columns_have_the_partitions_of_their_rows(data: st.DataObject) -> None:
+    """Compare with the hash of one key, which lookups in real checkpoints rely on."""
+    chosen = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
+    count = data.draw(st.integers(1, 6))
+    schema = schema_of(*chosen)
+    cells = [data.draw(st.lists(st.none() | KINDS[kind][1], min_size=count, max_size=count)) for kind in chosen]
+    front = [[None, *column] for column in cells]  # an offset in the arrays
+    columns = [pa.array(column, KINDS[kind][0])[1:] for column, kind in zip(front, chosen, strict=True)]
+    found = partitions_of(columns, [field.type for field in schema.fields], 7)
+    assert found is not None
+    for row, place in enumerate(found.tolist()):
+        values = [_canonical(column[row]) for column in cells]
+        whole = hash_of(schema, values)
+        assert whole is not None and place == partition_of(whole, 7), values
+
+
+def _canonical(value: Any) -> Any:
+    return tuple(value.values()) if isinstance(value, dict) else value
+
+
+def test_what_has_no_certain_place() -> None:
+    strings = pa.array(["a", "b\ufffd", "x" * 100_000, None])
+    found = partitions_of([strings], kinds_of('"string"'), 5)
+    assert found is not None and (found >= 0).tolist() == [True, False, False, True]
+    assert partitions_of([pa.nulls(2)], kinds_of('"void"'), 5) is None
+
+
+def test_every_nan_has_one_place() -> None:
+    nans = np.array([0x7FF8000000000000, 0x7FF0000000000001, -1], np.int64).view(np.float64)
+    found = partitions_of([pa.array(nans)], kinds_of('"double"'), 1 << 20)
+    whole = hash_of(schema_of('"long"'), [0x7FF8000000000000])
+    assert found is not None and whole is not None
+    assert found.tolist() == [partition_of(whole, 1 << 20)] * 3
+
+
+def schema_of(*kinds: str) -> StructOf:
+    fields = [
+        f'{{"name":"c{number}","type":{kind},"nullable":true,"metadata":{{}}}}' for number, kind in enumerate(kinds)
+    ]
+    return parse_schema(f'{{"type":"struct","fields":[{",".join(fields)}]}}')
+
+
+def kinds_of(*kinds: str) -> list[SparkType]:
+    return [field.type for field in schema_of(*kinds).fields]
