@@ -57,6 +57,7 @@ from statestore.formats.flink.serializers.flink_types import (
     OptionOf,
     PojoOf,
     PrimitiveArray,
+    RawOf,
     RowDataOf,
     RowOf,
     SortedLong,
@@ -283,6 +284,7 @@ _CLASSES: Mapping[str, type[Any]] = {
     "sql": Logical,
     "row data": RowDataOf,
     "table value": TableValue,
+    "raw value": RawOf,
     "avro": AvroOf,
     "opaque": Opaque,
 }

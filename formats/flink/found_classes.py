@@ -15,9 +15,9 @@ import pyarrow as pa
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.columns.faults import OpaqueClassError, reworded
 from statestore.formats.flink.java_classes.job_code import JobCode
-from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.layouts.kryo_classes import is_public
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf
+from statestore.formats.flink.serializers.job_classes import JobClass
 
 Change = Callable[[FlinkType], FlinkType]
 """Changes a type so that it knows the classes that were found."""

@@ -178,7 +178,10 @@ def walk(
                 if end - at < width:
                     status = SHORT
                     break
-                count = int32(data, at) if width == 4 else I64(data[at]) << 8 | I64(data[at + 1])
+                count = int32(data, at) if width >= 4 else I64(data[at]) << 8 | I64(data[at + 1])
+                if width == 8 and count >= 0:
+                    further = int32(data, at + 4)
+                    count = count + further if further >= 0 else further
                 at += width
                 if count < 0:
                     status = WRONG

@@ -7,11 +7,14 @@ BinarySegmentUtils.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
-from statestore.formats.flink.columns.faults import Beyond, refuse
+from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
 from statestore.formats.flink.columns.leaf_columns import (
     booleans,
     decimals,
@@ -20,9 +23,14 @@ from statestore.formats.flink.columns.leaf_columns import (
 )
 from statestore.formats.flink.columns.text_columns import utf8
 from statestore.formats.flink.columns.time_columns import table_time
-from statestore.formats.flink.layouts.table_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type
-from statestore.formats.flink.serializers.flink_types import Logical
+from statestore.formats.flink.columns.variant_texts import variant_of_row
+from statestore.formats.flink.layouts.shapes import Rest
+from statestore.formats.flink.layouts.type_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type, raw_shape
+from statestore.formats.flink.serializers.flink_types import FlinkType, Logical, is_absent
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+
+Decode = Callable[[Sequence[FlinkType], Cells, Sequence[bool], str], list[pa.Array | None]]
+"""A function that decodes values of other serializers, as ``decoding.decode_cells``."""
 
 _SLOT = 8
 _KIND_BITS = 8
@@ -45,29 +53,32 @@ _BYTES_IN_ARRAYS["YEAR_MONTH"] = 4
 _DAY_MILLIS = 86_400_000
 
 
-def binary_column(cells: Cells, kind: Logical, form: str) -> pa.Array:
+def binary_column(cells: Cells, kind: Logical, form: str, decode: Decode) -> pa.Array:
     """The values of cells that each hold a whole "row", "array", "map" or "multiset" of type ``kind``.
 
-    Raises Wrong for bytes that are none, Beyond for values that the column cannot hold.
+    ``decode`` reads the values of other serializers in them. Raises Wrong for bytes that are none, Beyond for values
+    that the column cannot hold.
     """
     if form == "row":
-        return _rows(cells, kind)
+        return _rows(cells, kind, decode)
     if form == "array":
-        return _arrays(cells, kind.children[0], logical_type(kind))
-    return _maps(cells, kind)
+        return _arrays(cells, kind.children[0], logical_type(kind), decode)
+    return _maps(cells, kind, decode)
 
 
-def _rows(cells: Cells, kind: Logical) -> pa.Array:
+def _rows(cells: Cells, kind: Logical, decode: Decode) -> pa.Array:
     width = len(kind.children)
     header = (width + _KIND_BITS + 63) // 64 * 8
     refuse(cells.size < header + _SLOT * width, "a binary row that is too short", f"{width} fields")
     column = logical_type(kind)
     parts = []
     for number, child in enumerate(kind.children):
+        if is_absent(child):
+            continue
         bit = number + _KIND_BITS
         present = _bit(cells.data, cells.start, np.full(len(cells), bit)) == 0
         slots = cells.start[present] + header + _SLOT * number
-        values = _values(cells.select(present), slots, child)
+        values = _values(cells.select(present), slots, child, decode)
         parts.append(_spread(values, present))
     if not parts:
         return pa.Array.from_buffers(column, len(cells), [None])
@@ -86,7 +97,7 @@ def _bit(data: Bytes, start: Ints, bit: Ints) -> Bytes:
     return bits
 
 
-def _values(owners: Cells, slots: Ints, kind: Logical) -> pa.Array:
+def _values(owners: Cells, slots: Ints, kind: Logical, decode: Decode) -> pa.Array:
     """The values whose fixed parts are at ``slots``; offsets count from the start of the owners."""
     root, column = kind.root, logical_type(kind)
     if root == "BOOLEAN":
@@ -105,12 +116,29 @@ def _values(owners: Cells, slots: Ints, kind: Logical) -> pa.Array:
         return utf8(cells) if root == "STRING" else cells.binary()
     cells = _pointed(owners, slots)
     if root == "ROW":
-        return _rows(cells, kind)
+        return _rows(cells, kind, decode)
     if root == "ARRAY":
-        return _arrays(cells, kind.children[0], column)
-    if root == "RAW":
+        return _arrays(cells, kind.children[0], column, decode)
+    if root == "BITMAP":
         return cells.binary()
-    return _maps(cells, kind)
+    if root == "RAW":
+        return _raw_values(cells, kind, decode)
+    if root == "VARIANT":
+        return variant_of_row(cells)
+    return _maps(cells, kind, decode)
+
+
+def _raw_values(cells: Cells, kind: Logical, decode: Decode) -> pa.Array:
+    """Values of other serializers, each alone in its cell."""
+    if isinstance(raw_shape(kind), Rest):
+        return cells.binary()
+    try:
+        (column,) = decode(kind.raw, cells, [True], "a raw value")
+    except CorruptError as error:
+        raise Wrong(f"bytes of a raw value that are none ({error.message})", "a value of its serializer") from None
+    except UnsupportedError as error:
+        raise Beyond(f"a raw value ({error.message})", str(logical_type(kind))) from None
+    return pa.nulls(len(cells)) if column is None else column
 
 
 def _numbers(numbers: Ints, root: str, column: pa.DataType) -> pa.Array:
@@ -157,12 +185,12 @@ def _text(owners: Cells, slots: Ints) -> Cells:
     return Cells(owners.data, start, size)
 
 
-def _arrays(cells: Cells, kind: Logical, column: pa.DataType) -> pa.Array:
-    offsets, values = _elements(cells, kind)
+def _arrays(cells: Cells, kind: Logical, column: pa.DataType, decode: Decode) -> pa.Array:
+    offsets, values = _elements(cells, kind, decode)
     return pa.Array.from_buffers(column, len(cells), [None, pa.py_buffer(offsets.astype(np.int32))], children=[values])
 
 
-def _elements(cells: Cells, kind: Logical) -> tuple[Ints, pa.Array]:
+def _elements(cells: Cells, kind: Logical, decode: Decode) -> tuple[Ints, pa.Array]:
     """Offsets and elements: count:int32 | bits of nulls in words of 4 bytes | fixed parts."""
     refuse(cells.size < _COUNT, "a binary array that is too short", "a count")
     counts = gather(cells.data, cells.start, "<i4").astype(np.int64)
@@ -177,18 +205,18 @@ def _elements(cells: Cells, kind: Logical) -> tuple[Ints, pa.Array]:
     present = _bit(cells.data, cells.start[owner] + _COUNT, number) == 0
     owners, mine = owner[present], number[present]
     slots = cells.start[owners] + header[owners] + mine * width
-    return offsets, _spread(_values(cells.select(owners), slots, kind), present)
+    return offsets, _spread(_values(cells.select(owners), slots, kind, decode), present)
 
 
-def _maps(cells: Cells, kind: Logical) -> pa.Array:
+def _maps(cells: Cells, kind: Logical, decode: Decode) -> pa.Array:
     """size:int32 of the keys | array of keys | array of values."""
     refuse(cells.size < _COUNT, "a binary map that is too short", "a size")
     size = gather(cells.data, cells.start, "<i4").astype(np.int64)
     refuse((size < 0) | (size > cells.size - _COUNT), "keys beyond the map", "a size inside")
     value = kind.children[1] if kind.root == "MAP" else Logical("INTEGER")
-    key_ends, keys = _elements(Cells(cells.data, cells.start + _COUNT, size), kind.children[0])
+    key_ends, keys = _elements(Cells(cells.data, cells.start + _COUNT, size), kind.children[0], decode)
     rest = Cells(cells.data, cells.start + _COUNT + size, cells.size - _COUNT - size)
-    value_ends, values = _elements(rest, value)
+    value_ends, values = _elements(rest, value, decode)
     refuse((key_ends != value_ends)[1:], "a map with another count of values than of keys", "as many")
     column = logical_type(kind)
     refuse(np.array([keys.null_count > 0]), "a map with a null key", "keys") if len(keys) else None

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
-from statestore.formats.flink.columns.binary_rows import binary_column
+from statestore.formats.flink.columns.binary_rows import Decode, binary_column
 from statestore.formats.flink.columns.faults import Beyond, Opacity
 from statestore.formats.flink.columns.java_texts import number_texts
 from statestore.formats.flink.columns.kryo_columns import column_of
@@ -22,6 +22,7 @@ from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_co
 from statestore.formats.flink.columns.program_writer import Place
 from statestore.formats.flink.columns.spreading import spread
 from statestore.formats.flink.columns.text_columns import text_column
+from statestore.formats.flink.columns.variant_texts import variant_of_serializer
 from statestore.formats.flink.layouts.kryo_classes import enums_of
 from statestore.formats.flink.layouts.shapes import (
     Again,
@@ -51,11 +52,13 @@ from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 class Places:
     """The places that a walk over ``data`` found: ``rows[i]`` is row i of its program.
 
-    ``tape`` has the objects of Kryo that the walk wrote down, of all parts of the program.
+    ``decode`` reads cells within the values. ``tape`` has the objects of Kryo that the walk wrote down, of all parts of
+    the program.
     """
 
     data: Bytes
     rows: Sequence[Ints]
+    decode: Decode
     tape: Tape | None = None
 
 
@@ -71,7 +74,9 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
     if isinstance(shape, Text):
         return text_column(places.data, rows[row], rows[row + 1], rows[row + 2])
     if isinstance(shape, Sized) and shape.logical is not None:
-        return binary_column(Cells(places.data, rows[row], rows[row + 1]), shape.logical, shape.form)
+        return binary_column(Cells(places.data, rows[row], rows[row + 1]), shape.logical, shape.form, places.decode)
+    if isinstance(shape, Sized) and shape.form == "variant":
+        return variant_of_serializer(places.data, rows[row], rows[row + 1])
     if isinstance(shape, Sized):
         return sized_column(places.data, rows[row], rows[row + 1], shape)
     if isinstance(shape, BigNumber):

@@ -179,13 +179,13 @@ def decode_records(
         raise ValueError("records beyond their data")
     if not count:
         rows = _no_rows(program)
-        return Records(_columns(program, Places(data, rows), 0), 0, at, rows[0] if positions else None)
+        return Records(_columns(program, Places(data, rows, decode_cells), 0), 0, at, rows[0] if positions else None)
     begin, end = np.array([at]), np.array([stop])
     walked = _walk(program, data, begin, end, False, 0, count)
     if walked.status not in (DONE, FULL) and (walked.status != SHORT or (last and not walked.until)):
         raise _refusal(program, data, walked.at, stop, False, origin)
     try:
-        columns = _columns(program, Places(data, walked.rows, walked.tape), walked.until)
+        columns = _columns(program, Places(data, walked.rows, decode_cells, walked.tape), walked.until)
     except (Wrong, Beyond) as fault:
         raise _culprit(program, data, begin, end, False, 0, walked.until, fault, origin) from None
     return Records(columns, walked.until, walked.at, walked.rows[0].copy() if positions else None)
@@ -204,7 +204,9 @@ def _batch(program: Program, cells: Cells, stop: Ints, first: int, origin: str) 
     """The columns of the next cells, and the first cell that is not in them."""
     walked = _walked(program, cells, stop, first, origin)
     try:
-        return _columns(program, Places(cells.data, walked.rows, walked.tape), walked.until - first), walked.until
+        return _columns(
+            program, Places(cells.data, walked.rows, decode_cells, walked.tape), walked.until - first
+        ), walked.until
     except (Wrong, Beyond) as fault:
         raise _culprit(program, cells.data, cells.start, stop, True, first, walked.until, fault, origin) from None
 
@@ -240,7 +242,7 @@ def _culprit(
         base = first if framed else 0
         walked = _walk(program, data, begin, stop, framed, base, base + half)
         try:
-            _columns(program, Places(data, walked.rows, walked.tape), walked.until - base)
+            _columns(program, Places(data, walked.rows, decode_cells, walked.tape), walked.until - base)
         except (Wrong, Beyond) as fault:
             if half == 1:
                 at, end = (int(start[first]), int(stop[first])) if framed else (at, int(stop[0]))

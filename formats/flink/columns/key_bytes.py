@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from statestore.formats.bytes.field_reader import varint_bytes
-from statestore.formats.flink.layouts.table_layouts import logical_type
-from statestore.formats.flink.layouts.type_layouts import arrow_type
+from statestore.formats.flink.layouts.type_layouts import arrow_type, logical_type
 from statestore.formats.flink.serializers.flink_types import (
     Basic,
     EnumOf,
@@ -185,7 +184,7 @@ def row_bytes(kind: Logical, value: Any) -> bytes | None:
     names = [field.name for field in logical_type(kind)]
     if isinstance(value, Mapping):
         value = [value[name] for name in names] if set(value) == set(names) else None
-    if not isinstance(value, (tuple, list)) or len(value) != len(names):
+    if not isinstance(value, (tuple, list)) or not len(value) == len(names) == len(kind.children):
         return None
     width = (len(names) + _KIND_BITS + 63) // 64 * 8
     header, slots, behind = bytearray(width), b"", b""

@@ -55,22 +55,28 @@ _SECONDS_OF_NANOS = 9_000_000_000
 _MOST_BYTES = 2**31 - 1  # of one string array
 _MUST_ESCAPE = np.array([octet < 0x20 or octet in b'"\\' for octet in range(256)])
 
+Leaves = Callable[[Tape, Ints, int, bool], tuple[pa.Array, bool]]
+"""A function to the texts of entries of one tag, as `leaf_texts`."""
 
-def json_of(tape: Tape) -> pa.Array:
-    """The values of a tape as texts of JSON; a value that is null is null."""
-    tape = with_field_names(tape)
+
+def json_of(tape: Tape, leaves: Leaves | None = None) -> pa.Array:
+    """The values of a tape as texts of JSON; a value that is null is null.
+
+    ``leaves`` makes the texts of values that contain no others, where these are not written as Kryo does.
+    """
+    tape, leaves = with_field_names(tape), leaves or leaf_texts
     if _is_compiled(len(tape.tag)):
-        found = _written(tape)
+        found = _written(tape, leaves)
         if found is not None:
             return found
-    return _joined(tape)
+    return _joined(tape, leaves)
 
 
 def _is_compiled(entries: int) -> bool:
     return compiled_use.is_loaded() and (_KERNELS in sys.modules or entries >= _WORTH_ENTRIES)
 
 
-def _written(tape: Tape) -> pa.Array | None:
+def _written(tape: Tape, leaves: Leaves) -> pa.Array | None:
     """The texts that the compiled loop writes; None if they are more than one column has room for."""
     from statestore.formats.kernels.kryo_json_kernels import write_values
 
@@ -82,7 +88,7 @@ def _written(tape: Tape) -> pa.Array | None:
     for kind in kinds_of(tape.tag):
         if kind not in _WRITTEN_BY_LOOP:
             mine = np.flatnonzero(tape.tag == kind)
-            texts, quoted[mine] = _leaves(tape, mine, kind, escape=False)
+            texts, quoted[mine] = leaves(tape, mine, kind, False)
             cells = cells_of(texts)
             start[mine], size[mine] = base + cells.start, cells.size
             rendered.append(cells.data)
@@ -111,7 +117,7 @@ def _written(tape: Tape) -> pa.Array | None:
     return pa.Array.from_buffers(pa.string(), len(roots), [validity, pa.py_buffer(ends), pa.py_buffer(out[: ends[-1]])])
 
 
-def _joined(tape: Tape) -> pa.Array:
+def _joined(tape: Tape, leaves: Leaves) -> pa.Array:
     """The texts, joined from pieces."""
     count = len(tape.tag)
     if not count:
@@ -131,11 +137,11 @@ def _joined(tape: Tape) -> pa.Array:
     front = np.where(is_item, np.where(by_name, _NAMED, _VALUE), np.where(is_next, _COMMA, _PLAIN))
     front[is_key & ~by_name] += _KEY
     ends_pair = is_item & ~by_name
-    octets, start, size, quoted = _pieces(tape)
+    octets, start, size, quoted = _pieces(tape, leaves)
     word_start, word_size = start[: len(_WORDS)], size[: len(_WORDS)]
     own = np.full(count, _NULL, np.int64)
     own[lists | pairs], own[named] = _LIST, _MAP
-    leaves = ~(lists | maps | (tag == forms.NULL))
+    is_leaf = ~(lists | maps | (tag == forms.NULL))
     front[quoted] += len(_FRONTS)
     end = np.where(ends_pair, _MAP_END, _PLAIN)
     end[quoted] = np.where(ends_pair, _QUOTE_ENDS, _QUOTE)[quoted]
@@ -145,8 +151,8 @@ def _joined(tape: Tape) -> pa.Array:
     starts, sizes = np.empty(3 * count, np.int64), np.empty(3 * count, np.int64)
     for place, word in ((begun, front), (begun + 1, own), (ended, end)):
         starts[place], sizes[place] = word_start[word], word_size[word]
-    place = begun[leaves] + 1
-    starts[place], sizes[place] = start[len(_WORDS) :][leaves], size[len(_WORDS) :][leaves]
+    place = begun[is_leaf] + 1
+    starts[place], sizes[place] = start[len(_WORDS) :][is_leaf], size[len(_WORDS) :][is_leaf]
     joined = Cells(octets, starts, sizes).copied()
     ends = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset : joined.offset + 3 * count + 1]
     offsets = np.append(ends[begun[tape.roots]], ends[-1])
@@ -184,7 +190,7 @@ def _is_odd(tape: Tape) -> Bools:
     return found
 
 
-def _pieces(tape: Tape) -> tuple[Bytes, Ints, Ints, Bools]:
+def _pieces(tape: Tape, leaves: Leaves) -> tuple[Bytes, Ints, Ints, Bools]:
     """Octets, and the start and size in them of all words and of the text of each leaf; whether a text is quoted."""
     words = [word.encode() for word in _WORDS]
     data = [np.frombuffer(b"".join(words), np.uint8)]
@@ -196,7 +202,7 @@ def _pieces(tape: Tape) -> tuple[Bytes, Ints, Ints, Bools]:
         if kind in (forms.NULL, forms.LIST, forms.MAP):
             continue
         mine = np.flatnonzero(tape.tag == kind)
-        texts, quoted[mine] = _leaves(tape, mine, kind)
+        texts, quoted[mine] = leaves(tape, mine, kind, True)
         cells = cells_of(texts)
         start[len(words) + mine], size[len(words) + mine] = base + cells.start, cells.size
         data.append(cells.data)
@@ -204,7 +210,7 @@ def _pieces(tape: Tape) -> tuple[Bytes, Ints, Ints, Bools]:
     return np.concatenate(data), start, size, quoted
 
 
-def _leaves(tape: Tape, rows: Ints, kind: int, escape: bool = True) -> tuple[pa.Array, bool]:
+def leaf_texts(tape: Tape, rows: Ints, kind: int, escape: bool) -> tuple[pa.Array, bool]:
     """Texts, and whether they stand in quotes; ``escape``: as JSON writes them within quotes."""
     value = tape.value[rows]
     if kind in WHOLE:
@@ -220,14 +226,14 @@ def _leaves(tape: Tape, rows: Ints, kind: int, escape: bool = True) -> tuple[pa.
         return TEXTS_OF[kind](tape, rows), False
     if kind in TEXTS:
         texts = plain_texts(tape, rows)
-        return _escaped(texts) if escape else texts, True
+        return escaped(texts) if escape else texts, True
     if kind in TEXTS_OF:
         texts = TEXTS_OF[kind](tape, rows)
-        return _escaped(texts) if escape else texts, True
+        return escaped(texts) if escape else texts, True
     return _TIMES_AS_TEXT[kind](tape, rows), True
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def escaped(texts: pa.Array) -> pa.Array:
     """Texts as JSON writes them, without quotes."""
     cells = cells_of(texts)
     octets, _ = cells.content()

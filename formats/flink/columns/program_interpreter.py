@@ -33,6 +33,7 @@ class ProgramInterpreter:
         names, ends = program.names.tobytes(), program.name_ends.tolist()
         self._names = [names[begin:end] for begin, end in pairwise(ends)]
         self._registers = [0] * program.registers
+        self._sizes = {2: self._short_count, 4: self._count, 8: self._two_counts}
         self._data = data
         self.out: list[list[int]] = [[] for _ in range(len(program.heads))]
 
@@ -85,7 +86,7 @@ class ProgramInterpreter:
                         raise Short(b, end - at)
                     at, pc = end if b < 0 else at + b, target
             elif step == steps.SIZED:
-                count, at = self._count(at, end, a) if b == 4 else self._short_count(at, end, a)
+                count, at = self._sizes[b](at, end, a)
                 if row >= 0:
                     out[row].append(at)
                     out[row + 1].append(count)
@@ -269,6 +270,15 @@ class ProgramInterpreter:
         count = self._data[at] << 8 | self._data[at + 1]
         _check(count, least, end - at - 2)
         return count, at + 2
+
+    def _two_counts(self, at: int, end: int, least: int) -> tuple[int, int]:
+        """The sum of two counts, which stand one behind the other."""
+        first, at = self._int32(at, end)
+        second, at = self._int32(at, end)
+        if first < 0 or second < 0:
+            raise Wrong(f"count {min(first, second)}", "0 or more")
+        _check(first + second, least, end - at)
+        return first + second, at
 
     def _flag(self, at: int, end: int) -> tuple[int, int]:
         if at >= end:

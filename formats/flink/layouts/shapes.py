@@ -56,7 +56,8 @@ class Text(Shape):
 
 @dataclass(frozen=True)
 class Sized(Shape):
-    """n, an integer of ``counted_by`` bytes, 4 or 2 | n times ``unit`` bytes. n has no sign in 2 bytes.
+    """n, an integer of ``counted_by`` bytes, 4 or 2 | n times ``unit`` bytes. n has no sign in 2 bytes. Of 8 bytes are
+    two integers of 4, whose sum is n.
 
     ``form`` names the meaning of the bytes; ``logical`` is that of binary data of SQL. ``whose`` says in metadata whose
     bytes they are, where they are not decoded.

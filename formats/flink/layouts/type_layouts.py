@@ -10,6 +10,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.layouts.avro_layouts import avro_layout
 from statestore.formats.flink.layouts.shapes import (
+    MOST_DIGITS,
     TEXT_FORMS,
     BigNumber,
     Branches,
@@ -34,7 +35,6 @@ from statestore.formats.flink.layouts.shapes import (
     struct_of,
     with_column,
 )
-from statestore.formats.flink.layouts.table_layouts import logical_type, table_layout
 from statestore.formats.flink.serializers.declared import JSON
 from statestore.formats.flink.serializers.flink_types import (
     MOST_DEPTH,
@@ -61,6 +61,7 @@ from statestore.formats.flink.serializers.flink_types import (
     PythonElements,
     PythonLeaf,
     PythonValue,
+    RawOf,
     RestOf,
     RowDataOf,
     RowOf,
@@ -75,11 +76,35 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
     UnionOf,
+    is_absent,
+    opaque_inside,
     opaque_part,
 )
 from statestore.formats.values.unique_names import unique_names
 
 MICROS, NANOS = pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")
+
+COMPACT_DIGITS = 18
+COMPACT_TIME = 3
+_MICRO_DIGITS = 6
+_PLAIN = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BYTES": pa.binary(),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "YEAR_MONTH": pa.int32(),
+    "DAY_TIME": pa.duration("us"),
+    "VARIANT": pa.string(),
+    "BITMAP": pa.binary(),
+}
+
 
 _TEXT = Text(pa.string())
 _MILLIS = Fixed(MICROS, 8, "millis")
@@ -196,11 +221,17 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
 
 def _other(kind: FlinkType) -> Shape:
     if isinstance(kind, RowDataOf):
-        return Sized(logical_type(kind.row), 1, "row", kind.row)
+        return row_layout(kind.row)
     if isinstance(kind, TableValue):
         return table_layout(kind.kind)
     if isinstance(kind, Logical):
-        return Sized(logical_type(kind), 1, "row", kind)
+        return row_layout(kind)
+    if isinstance(kind, RawOf):
+        part = opaque_inside(kind.value)
+        if part is not None:
+            return Sized(pa.binary(), 1, "bytes", whose=whose(part))
+        value = with_column(layout(kind.value))
+        return Framed(value.column, value)
     if isinstance(kind, AvroOf):
         return avro_layout(kind.schema, kind.class_name)
     if isinstance(kind, KryoOf):
@@ -369,3 +400,85 @@ def arrow_field(name: str, kind: FlinkType) -> pa.Field:
     """
     shape = layout(kind)
     return pa.field(name, pa.null()) if shape.column is None else field_of(name, shape)
+
+
+# Types of Flink SQL, and what its serializers write outside of rows: DecimalDataSerializer, TimestampDataSerializer and
+# the others of ``org.apache.flink.table.runtime.typeutils``
+
+
+def logical_type(kind: Logical, depth: int = 0) -> pa.DataType:
+    """The column type of a type of Flink SQL; a row has no field for what is absent.
+
+    Raises UnsupportedError FLINK_UNSUPPORTED for a type that has none.
+    """
+    if depth > MOST_DEPTH:
+        raise unsupported(f"types nested deeper than {MOST_DEPTH}")
+    root = kind.root
+    if root in _PLAIN:
+        return _PLAIN[root]
+    if root == "RAW":
+        return raw_shape(kind).column or pa.null()
+    if root == "ROW":
+        names = list(kind.names) or [f"f{number}" for number in range(len(kind.children))]
+        members = [each for each in zip(names, kind.children, strict=True) if not is_absent(each[1])]
+        new = unique_names([name for name, _ in members])
+        return pa.struct([_member(name, child, depth) for name, (_, child) in zip(new, members, strict=True)])
+    inner = [logical_type(child, depth + 1) for child in kind.children]
+    if root == "DECIMAL" and 0 < kind.precision <= MOST_DIGITS and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    if root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        unit = "us" if kind.precision <= _MICRO_DIGITS else "ns"
+        return pa.timestamp(unit, "UTC" if root == "TIMESTAMP_LTZ" else None)
+    if root == "ARRAY" and len(inner) == 1:
+        return pa.list_(inner[0])
+    if root == "MAP" and len(inner) == 2:
+        return pa.map_(inner[0], inner[1])
+    if root == "MULTISET" and len(inner) == 1:
+        return pa.map_(inner[0], pa.int32())
+    raise unsupported(f"the SQL type {root}({kind.precision}, {kind.scale}) of {len(inner)} types")
+
+
+def _member(name: str, kind: Logical, depth: int) -> pa.Field:
+    return field_of(name, raw_shape(kind)) if kind.root == "RAW" else pa.field(name, logical_type(kind, depth + 1))
+
+
+def raw_shape(kind: Logical) -> Shape:
+    """The shape of a raw value, which has a frame of its own; `Rest` where it cannot be decoded."""
+    if not kind.raw:
+        return Rest(pa.binary(), "RawValueData")
+    (value,) = kind.raw
+    part = opaque_inside(value)
+    if part is not None:
+        return Rest(pa.binary(), whose(part))
+    return with_column(layout(value))
+
+
+def row_layout(kind: Logical) -> Shape:
+    """The shape of a row, without a column where all of it is absent."""
+    return Sized(None if is_absent(kind) else logical_type(kind), 1, "row", kind)
+
+
+def table_layout(kind: Logical) -> Shape:
+    """The shape of a value of a serializer of the table runtime."""
+    root = kind.root
+    if root == "ROW":
+        return row_layout(kind)
+    column = logical_type(kind)
+    if root == "DECIMAL":
+        if kind.precision <= COMPACT_DIGITS:
+            return Fixed(column, 8, "decimal")
+        return Sized(column, 1, "decimal")
+    if root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        unit = "micros" if column.unit == "us" else "nanos"
+        if kind.precision <= COMPACT_TIME:
+            return Fixed(column, 8, "millis")
+        return Fixed(column, 12, f"{unit} of table")
+    if root == "STRING":
+        return Sized(column, 1, "utf-8")
+    if root in ("BYTES", "BITMAP"):
+        return Sized(column, 1, "bytes")
+    if root == "VARIANT":
+        return Sized(column, 1, "variant", counted_by=8)
+    if root in ("ARRAY", "MAP", "MULTISET"):
+        return Sized(column, 1, root.lower(), kind)
+    raise unsupported(f"a serializer of the table runtime for {root}")

@@ -30,6 +30,7 @@ from statestore.formats.flink.serializers.flink_types import (
     PojoOf,
     PrimitiveArray,
     PythonBytes,
+    RawOf,
     RowDataOf,
     RowOf,
     Shown,
@@ -41,6 +42,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
     UnionOf,
+    is_absent,
 )
 from statestore.formats.flink.serializers.python_types import python_value
 from statestore.formats.flink.serializers.type_names import KRYO, shown
@@ -119,6 +121,8 @@ _LOGICALS: dict[str, pa.DataType] = {
     "DAY_TIME": pa.duration("us"),
     "YEAR_MONTH": pa.int32(),
     "RAW": pa.binary(),
+    "VARIANT": pa.string(),
+    "BITMAP": pa.binary(),
 }
 
 
@@ -213,6 +217,8 @@ def _fitted(kind: FlinkType, declared: pa.DataType) -> FlinkType:
         return replace(kind, fields=fields, names=names)
     if isinstance(kind, (PojoOf, EitherOf, TryOf, UnionOf)):
         return _named_parts(kind, declared)
+    if isinstance(kind, RawOf):
+        return PrimitiveArray("byte") if pa.types.is_binary(declared) else RawOf(_fitted(kind.value, declared))
     if isinstance(kind, RowDataOf):
         return RowDataOf(_logical(kind.row, declared))
     if isinstance(kind, TableValue):
@@ -308,14 +314,9 @@ def _basic(kind: Basic, declared: pa.DataType) -> FlinkType:
 
 def _logical(kind: Logical, declared: pa.DataType) -> Logical:
     if kind.root == "ROW":
-        names = _names(kind, declared, len(kind.children))
-        fields = []
-        for name, child in zip(names, kind.children, strict=True):
-            try:
-                fields.append(_logical(child, declared.field(name).type))
-            except _Unfit as problem:
-                raise problem.below(name) from None
-        return replace(kind, children=tuple(fields), names=names)
+        names = iter(_names(kind, declared, sum(not is_absent(each) for each in kind.children)))
+        fields = [("", child) if is_absent(child) else _member(next(names), child, declared) for child in kind.children]
+        return replace(kind, children=tuple(child for _, child in fields), names=tuple(name for name, _ in fields))
     if kind.root == "ARRAY" and pa.types.is_list(declared):
         return replace(kind, children=(_logical(kind.children[0], declared.value_type),))
     if kind.root == "MAP" and pa.types.is_map(declared):
@@ -323,12 +324,21 @@ def _logical(kind: Logical, declared: pa.DataType) -> Logical:
         return replace(kind, children=(key, value))
     if kind.root == "MULTISET" and pa.types.is_map(declared) and declared.item_type.equals(pa.int32()):
         return replace(kind, children=(_logical(kind.children[0], declared.key_type),))
+    if kind.raw and not pa.types.is_binary(declared):
+        return replace(kind, raw=(_fitted(kind.raw[0], declared),))
     expected = _LOGICALS.get(kind.root)
     if kind.root == "DECIMAL":
         expected = pa.decimal128(kind.precision, kind.scale)
     if expected is None or not declared.equals(expected):
         raise _unfit(kind, declared)
-    return kind
+    return replace(kind, raw=()) if kind.raw else kind
+
+
+def _member(name: str, kind: Logical, declared: pa.StructType) -> tuple[str, Logical]:
+    try:
+        return name, _logical(kind, declared.field(name).type)
+    except _Unfit as problem:
+        raise problem.below(name) from None
 
 
 def _of_kryo(kind: KryoOf, declared: pa.DataType) -> FlinkType:

@@ -250,7 +250,9 @@ class Logical(FlinkType):
 
     ``root`` is one of BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, FLOAT, DOUBLE, STRING, BYTES, DECIMAL (``precision``
     and ``scale``), DATE, TIME, TIMESTAMP, TIMESTAMP_LTZ (``precision``), YEAR_MONTH, DAY_TIME (intervals), ARRAY
-    (``children``: element), MAP (key, value), MULTISET (element), ROW (fields, ``names``), RAW (opaque bytes).
+    (``children``: element), MAP (key, value), MULTISET (element), ROW (fields, ``names``), RAW (bytes of another
+    serializer, whose type is ``raw`` where the file tells it), VARIANT, BITMAP (bytes), ABSENT (the place of a view,
+    such as a ``MapView``, whose content is a state of its own).
     """
 
     root: str
@@ -258,6 +260,7 @@ class Logical(FlinkType):
     scale: int = 0
     children: tuple[Logical, ...] = ()
     names: tuple[str, ...] = ()
+    raw: tuple[FlinkType, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -274,6 +277,13 @@ class TableValue(FlinkType):
     """
 
     kind: Logical
+
+
+@dataclass(frozen=True)
+class RawOf(FlinkType):
+    """int32 n | a value of n bytes, by a serializer that is not one of SQL's (``RawValueDataSerializer``)."""
+
+    value: FlinkType
 
 
 @dataclass(frozen=True)
@@ -434,6 +444,11 @@ def fixed_width(kind: FlinkType) -> int:
     if isinstance(kind, TableValue) and kind.kind.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         return 8 if kind.kind.precision <= 3 else 12
     return VARIABLE
+
+
+def is_absent(kind: Logical) -> bool:
+    """Whether a type of a row's field stands for no value: a view, or a row of nothing but views."""
+    return kind.root == "ABSENT" or (kind.root == "ROW" and bool(kind.children) and all(map(is_absent, kind.children)))
 
 
 def opaque_part(kind: FlinkType) -> Opaque | None:

@@ -33,7 +33,10 @@ _SIMPLE = {
     "DayTimeIntervalType": "DAY_TIME",
     "RawType": "RAW",
     "SymbolType": "RAW",
+    "VariantType": "VARIANT",
+    "BitmapType": "BITMAP",
 }
+_NOTHING = "org.apache.flink.table.dataview.NullSerializer"
 _TIMESTAMPS = {"TimestampType": "TIMESTAMP", "LocalZonedTimestampType": "TIMESTAMP_LTZ"}
 
 
@@ -67,6 +70,8 @@ class _Types:
         name = found.class_name.removeprefix(_PACKAGE)
         if name == found.class_name:
             raise UnknownLogicalType(name)
+        if name == "RawType" and self.serializer(found) == _NOTHING:
+            return Logical("ABSENT")
         if name in _SIMPLE:
             return Logical(_SIMPLE[name])
         if name in _TIMESTAMPS:
@@ -91,7 +96,8 @@ class _Types:
         raise UnknownLogicalType(found.class_name)
 
     def parametric(self, root: str, found: JavaObject, names: tuple[str, ...], depth: int) -> Logical:
-        return Logical(root, children=tuple(self.convert(found.fields.get(name), depth + 1) for name in names))
+        parts = tuple(self.convert(found.fields.get(name), depth + 1) for name in names)
+        return Logical(root, children=tuple(Logical("RAW") if each.root == "ABSENT" else each for each in parts))
 
     def row(self, members: list[Any], depth: int) -> Logical:
         names, kinds = [], []
@@ -134,6 +140,11 @@ class _Types:
         if not isinstance(number, int) or not least <= number <= most:
             raise self.wrong(f"{name} {number} of {found.class_name}, expected {least} to {most}")
         return number
+
+    @staticmethod
+    def serializer(found: JavaObject) -> str:
+        serializer = found.fields.get("serializer")
+        return serializer.class_name if isinstance(serializer, JavaObject) else ""
 
     @staticmethod
     def root(found: JavaObject) -> str:

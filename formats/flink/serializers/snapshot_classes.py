@@ -21,6 +21,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Opaque,
     OptionOf,
     PrimitiveArray,
+    RawOf,
     SortedLong,
     StringArray,
     TableValue,
@@ -83,6 +84,7 @@ SIMPLE: Mapping[str, FlinkType] = {
             "SqlTime": Basic("sql_time"),
             "SqlTimestamp": Basic("sql_timestamp"),
             "String": Basic("string"),
+            "Variant": TableValue(Logical("VARIANT")),
             "Void": VOID,
         },
     ),
@@ -132,7 +134,6 @@ SIMPLE: Mapping[str, FlinkType] = {
     ),
     f"{CEP}DeweyNumber$DeweyNumberSerializer$DeweyNumberSerializerSnapshot": PrimitiveArray("int"),
     **_opaque(
-        f"{BASE}VariantSerializer$VariantSerializerSnapshot",
         f"{STATE}JavaSerializer$JavaSerializerSnapshot",
         f"{PYTHON}BigDecSerializer$BigDecSerializerSnapshot",
         f"{PYTHON}DateSerializer$DateSerializerSnapshot",
@@ -186,7 +187,7 @@ COMPOSITE: Mapping[str, Composite] = {
     f"{TABLE}dataview.ListViewSerializerSnapshot": (1, 1, _first),
     f"{TABLE}dataview.MapViewSerializerSnapshot": (1, 1, _first),
     f"{TABLE}dataview.NullAwareMapSerializerSnapshot": (1, 2, lambda nested: MapOf(Nullable(nested[0]), nested[1])),
-    f"{TYPEUTILS}RawValueDataSerializer$RawValueDataSerializerSnapshot": (0, 1, lambda nested: _BYTES),
+    f"{TYPEUTILS}RawValueDataSerializer$RawValueDataSerializerSnapshot": (0, 1, lambda nested: RawOf(nested[0])),
     f"{TYPEUTILS}WindowKeySerializer$WindowKeySerializerSnapshot": (
         1,
         1,

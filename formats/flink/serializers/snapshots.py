@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.serializers.flink_types import (
+    VOID,
     ArrayOf,
     AvroOf,
     Basic,
@@ -26,6 +28,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Opaque,
     OptionOf,
     PojoOf,
+    RawOf,
     RowDataOf,
     RowOf,
     TableValue,
@@ -433,10 +436,27 @@ def _row_data(source: SnapshotInput, name: str, version: int) -> FlinkType:
             types.append(read_logical_type(data))
         except UnknownLogicalType:
             unknown = True
-    _nested(source, name, number)
+    nested = _nested(source, name, number)
     if unknown or name.startswith(PYTHON):
         return Opaque(_serializer_of(name))
-    return RowDataOf(Logical("ROW", children=tuple(types)))
+    return RowDataOf(Logical("ROW", children=tuple(map(_with_raw, types, nested))))
+
+
+def _with_raw(kind: Logical, written: FlinkType) -> Logical:
+    """The type of a row's field, with the types of raw values in it, which only its serializer tells."""
+    if kind.root == "RAW" and isinstance(written, RawOf):
+        return Logical("ABSENT") if written.value == VOID else replace(kind, raw=(written.value,))
+    if kind.root == "ROW" and isinstance(written, RowDataOf) and len(kind.children) == len(written.row.children):
+        children = zip(kind.children, written.row.children, strict=True)
+        return replace(kind, children=tuple(_taken(*both) for both in children))
+    return kind
+
+
+def _taken(kind: Logical, written: Logical) -> Logical:
+    """The type of a field of a row within a row, with the raw types of what its serializer says of it."""
+    if kind.root == "ROW" and written.root == "ROW":
+        return _with_raw(kind, RowDataOf(written))
+    return written if kind.root == "RAW" and written.root in ("RAW", "ABSENT") else kind
 
 
 def _external(source: SnapshotInput, name: str, version: int) -> FlinkType:

@@ -28,6 +28,7 @@ from statestore.formats.flink.serializers.flink_types import (
     PythonElements,
     PythonLeaf,
     PythonValue,
+    RawOf,
     RowDataOf,
     RowOf,
     Shown,
@@ -40,6 +41,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
     UnionOf,
+    is_absent,
 )
 
 KRYO = "org.apache.flink.api.java.typeutils.runtime.kryo.KryoSerializer"
@@ -121,7 +123,7 @@ def _around(kind: FlinkType) -> str:
         return f"{shown(kind.value)} as {kind.column}"
     if isinstance(kind, PythonBytes):
         return "bytes of a coder of PyFlink (not decoded)"
-    if isinstance(kind, PythonValue):
+    if isinstance(kind, (PythonValue, RawOf)):
         return shown(kind.value)
     if isinstance(kind, PythonElements):
         return f"list({shown(kind.element)})"
@@ -142,15 +144,17 @@ def _fields(names: tuple[str, ...], kinds: Iterable[FlinkType]) -> str:
 
 
 def _logical(kind: Logical) -> str:
+    if kind.raw:
+        return f"RAW({shown(kind.raw[0])})"
     if kind.root == "DECIMAL":
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if kind.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         return f"{kind.root}({kind.precision})"
     if not kind.children:
         return kind.root
-    texts = [_logical(each) for each in kind.children]
+    texts = ["" if is_absent(each) else _logical(each) for each in kind.children]
     if kind.root != "ROW":
         return f"{kind.root}<{', '.join(texts)}>"
     if kind.names:
-        texts = [f"{name} {text}" for name, text in zip(kind.names, texts, strict=True)]
-    return f"ROW({', '.join(texts)})"
+        texts = [text and f"{name} {text}" for name, text in zip(kind.names, texts, strict=True)]
+    return f"ROW({', '.join(filter(None, texts))})"

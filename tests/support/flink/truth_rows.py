@@ -32,12 +32,14 @@ from statestore.formats.flink.serializers.flink_types import (
     Opaque,
     PojoOf,
     PrimitiveArray,
+    RawOf,
     RowDataOf,
     RowOf,
     StringArray,
     TableValue,
     TupleOf,
     UnionOf,
+    is_absent,
 )
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import KeyedForm
@@ -127,7 +129,7 @@ def cell(kind: FlinkType, value: pa.Scalar) -> Any:
         return "opaque"
     if not value.is_valid:
         return None
-    if isinstance(kind, Nullable):
+    if isinstance(kind, (Nullable, RawOf)):
         return cell(kind.value, value)
     if isinstance(kind, Basic):
         return _basic(kind.name, value)
@@ -233,7 +235,10 @@ def logical(kind: Logical, value: pa.Scalar) -> Any:
     if not value.is_valid:
         return None
     if kind.root == "ROW":
-        return [logical(each, value[number]) for number, each in enumerate(kind.children)]
+        present = [each for each in kind.children if not is_absent(each)]
+        return [logical(each, value[number]) for number, each in enumerate(present)]
+    if kind.raw:
+        return cell(kind.raw[0], value)
     if kind.root == "ARRAY":
         return [logical(kind.children[0], each) for each in value.values]
     if kind.root in ("MAP", "MULTISET"):

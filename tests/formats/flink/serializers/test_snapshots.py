@@ -60,7 +60,7 @@ MATCH = (
 EXPECTED = {
     "rowdata": "ROW(BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, FLOAT, DOUBLE, STRING, STRING, BYTES, BYTES, "
     "DECIMAL(30, 4), DATE, TIME, TIMESTAMP(3), TIMESTAMP_LTZ(6), YEAR_MONTH, DAY_TIME, ARRAY<INTEGER>, "
-    f"MAP<STRING, ARRAY<BIGINT>>, MULTISET<STRING>, {INNER}, RAW)",
+    f"MAP<STRING, ARRAY<BIGINT>>, MULTISET<STRING>, {INNER}, RAW(Kryo SerializerSnapshots$Thing))",
     "rowdata-row": f"ROW({INNER}, ARRAY<{INNER}>)",
     "rowdata-structured": "ROW(ROW(a INTEGER, b STRING))",
     "array": "ARRAY<DECIMAL(10, 2)>",
@@ -69,7 +69,7 @@ EXPECTED = {
     "decimal": "DECIMAL(20, 3)",
     "timestamp": "TIMESTAMP(9)",
     "timestamp3": "TIMESTAMP(3)",
-    "raw": "bytes",
+    "raw": "string",
     "binaryrow": f"{TABLE}BinaryRowDataSerializer {NOT}",
     "linkedlist": "list(long)",
     "linkedlist-nomask": "list(long)",
@@ -104,7 +104,7 @@ EXPECTED = {
     "row": "row(string, long)",
     "set": "set(string)",
     "bitmap": "bytes",
-    "variant": f"{BASE}VariantSerializer {NOT}",
+    "variant": "VARIANT",
     "sortedlong": "long",
     "metasqn": "tuple(high_sqn long, size long)",
     "rowsqn": "tuple(first_sqn long, last_sqn long)",

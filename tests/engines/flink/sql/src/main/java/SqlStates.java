@@ -23,9 +23,10 @@ import org.apache.flink.types.Row;
 
 /**
  * State of SQL operators. The option query picks one: types, group, distinct, mini-batch, window, top, deduplicate, over,
- * interval-join or temporal-join.
+ * interval-join, temporal-join, functions, retract, joins, tvf or match. The option set has options of SQL, such as
+ * {@code a=1#b=2}.
  */
-public final class SqlStates implements Job {
+public class SqlStates implements Job {
     private String query;
 
     static final LocalDateTime START = LocalDateTime.of(2024, 1, 1, 0, 0);
@@ -85,10 +86,20 @@ public final class SqlStates implements Job {
         tables.createTemporaryView("ev", rows, schema.build());
         tables.executeSql("CREATE TEMPORARY VIEW newest AS SELECT grp, v, amt, ts FROM"
             + " (SELECT *, ROW_NUMBER() OVER (PARTITION BY grp ORDER BY ts DESC) AS n FROM ev) WHERE n = 1");
+        tables.executeSql("CREATE TEMPORARY VIEW newer AS SELECT grp, id, flag, v, d, exact, ts6, ts9, t, b, i, price FROM"
+            + " (SELECT *, ROW_NUMBER() OVER (PARTITION BY i ORDER BY id DESC) AS n FROM ev) WHERE n <= 3");
+        register(tables);
+        if (options.containsKey("set"))
+            for (String each : options.get("set").split("#")) tables.getConfig().set(each.split("=", 2)[0], each.split("=", 2)[1]);
         for (String each : queries(query)) tables.toChangelogStream(tables.sqlQuery(each)).sinkTo(new DiscardingSink<>());
     }
 
-    static List<String> queries(String name) {
+    /** Registers functions, and views of the table {@code ev}. */
+    void register(StreamTableEnvironment tables) {
+        SqlFunctions.register(tables);
+    }
+
+    List<String> queries(String name) {
         switch (name) {
             case "types": return Arrays.asList(
                 "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY grp ORDER BY id DESC) AS n FROM ev) WHERE n <= 2",
@@ -118,6 +129,31 @@ public final class SqlStates implements Job {
             case "temporal-join": return Arrays.asList(
                 "SELECT x.id, y.v FROM ev x LEFT JOIN newest FOR SYSTEM_TIME AS OF x.ts AS y ON x.grp = y.grp",
                 "SELECT x.id, y.id, y.amt FROM ev x LEFT JOIN (SELECT * FROM ev WHERE flag) y ON x.i = y.i");
+            case "functions": return Arrays.asList(
+                "SELECT grp, viewed(v, id, amt), COUNT(DISTINCT i) FROM ev GROUP BY grp",
+                "SELECT flag, only_views(i, c5) FROM ev GROUP BY flag",
+                "SELECT tiny, by_kryo(v, id), by_pojo(v, amt) FROM ev GROUP BY tiny",
+                "SELECT i, by_fields(v, amt), viewed(c5, id, amt) FROM ev GROUP BY i");
+            case "retract": return Arrays.asList(
+                "SELECT flag, MAX(id), MIN(d), MAX(exact), LISTAGG(v), LISTAGG(DISTINCT v), FIRST_VALUE(v), LAST_VALUE(exact), COUNT(DISTINCT ts6), SUM(DISTINCT exact) FILTER (WHERE id > 3) FROM newer GROUP BY flag",
+                "SELECT MIN(v), MAX(price), FIRST_VALUE(price), LAST_VALUE(i) FROM newer GROUP BY MOD(id, 3)",
+                "SELECT v, JSON_ARRAYAGG(id), COLLECT(DISTINCT i), ARRAY_AGG(price) FROM newer GROUP BY v");
+            case "joins": return Arrays.asList(
+                "SELECT x.id, y.v FROM newer x LEFT JOIN newest y ON x.v = y.v",
+                "SELECT x.id, y.v, y.amt FROM ev x FULL JOIN newest y ON x.grp = y.grp AND x.amt > y.amt",
+                "SELECT x.id, x.pair FROM ev x WHERE x.i IN (SELECT i FROM newer WHERE flag)",
+                "SELECT x.id, x.ts9 FROM ev x WHERE NOT EXISTS (SELECT * FROM newest y WHERE y.v = x.v)",
+                "SELECT x.id, y.id FROM newer x JOIN newer y ON x.id = y.id");
+            case "tvf": return Arrays.asList(
+                "SELECT grp, window_start, COUNT(DISTINCT i), MAX(v) FROM TABLE(CUMULATE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '60' SECOND)) GROUP BY grp, window_start, window_end",
+                "SELECT grp, window_start, COUNT(*), LISTAGG(v) FROM TABLE(SESSION(TABLE ev PARTITION BY grp, DESCRIPTOR(ts), INTERVAL '8' SECOND)) GROUP BY grp, window_start, window_end",
+                "SELECT * FROM (SELECT grp, price, window_start, window_end, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, grp ORDER BY price DESC) AS n FROM TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '60' SECOND))) WHERE n <= 2",
+                "SELECT x.id, y.v FROM TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '60' SECOND)) x JOIN TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '60' SECOND)) y ON x.i = y.i AND x.window_start = y.window_start AND x.window_end = y.window_end",
+                "SELECT flag, SUM(exact), COUNT(DISTINCT v) FROM ev GROUP BY flag, HOP(ts, INTERVAL '20' SECOND, INTERVAL '60' SECOND)");
+            case "match": return Arrays.asList(
+                "SELECT * FROM ev MATCH_RECOGNIZE (PARTITION BY flag ORDER BY ts MEASURES A.id AS first_id, LAST(B.v) AS v AFTER MATCH SKIP PAST LAST ROW PATTERN (A B{3} C) WITHIN INTERVAL '40' SECOND DEFINE B AS B.amt > A.amt, C AS C.tiny < 0)",
+                "SELECT id, COUNT(DISTINCT i) OVER w, FIRST_VALUE(v) OVER w, LISTAGG(c5) OVER w FROM ev WINDOW w AS (PARTITION BY grp ORDER BY ts RANGE BETWEEN INTERVAL '20' SECOND PRECEDING AND CURRENT ROW)",
+                "SELECT id, v FROM ev ORDER BY ts");
             default: throw new IllegalArgumentException(name);
         }
     }
