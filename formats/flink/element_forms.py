@@ -18,6 +18,7 @@ from statestore.formats.flink.connectors.known_forms import FORMS, enumerator_fo
 from statestore.formats.flink.serializers.declared import as_flink_writes
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, Opaque, PrimitiveArray, TupleOf
 from statestore.formats.flink.serializers.python_types import of_state
+from statestore.formats.flink.serializers.subclasses import with_bytes
 from statestore.formats.flink.serializers.type_names import KRYO, shown
 from statestore.formats.flink.snapshot.handles import InPlace
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
@@ -95,7 +96,7 @@ def _list_form(form: OperatorForm, typed: Typed) -> OperatorForm:
                 error.code,
                 f"{typed.where}, column {VALUE}: {error.message}; the forms of connectors are {', '.join(FORMS)}",
             ) from error
-    return replace(form, value=or_opaque(typed.of(VALUE, form.value)))
+    return replace(form, value=or_opaque(with_bytes(typed.of(VALUE, form.value), typed.subclasses)))
 
 
 def _may_be_in(kind: FlinkType, connector: ConnectorForm) -> bool:

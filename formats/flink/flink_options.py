@@ -12,6 +12,7 @@ from statestore.formats.flink.java_classes.class_places import places_of
 from statestore.formats.flink.java_classes.job_code import JobCode
 from statestore.formats.flink.layouts.class_declarations import CLASS, check_declared, class_of, declared_text
 from statestore.formats.flink.serializers.job_classes import JobClass
+from statestore.formats.flink.serializers.subclasses import Subclass, is_subclass, subclass_of
 from statestore.formats.flink.snapshot.operator_ids import operator_id
 from statestore.formats.flink.streams.state_form import DECLARABLE
 from statestore.formats.values.type_syntax import split_items
@@ -30,14 +31,15 @@ OPTIONS = (
         "Types of states, operator.state=type; operator.state.key=type: names for fields, or how to read bytes of a "
         "serializer of the job's own, where utf is a text of Java's writeUTF, string one of Flink's StringSerializer; "
         "types of states of PyFlink; the form of a connector, such as kafka_split; or classes of the job that Kryo "
-        "writes, class:shop.Item=class<String sku, int qty, List<String> tags> and class:shop.Color=enum<RED, GREEN>.",
+        "writes, class:shop.Item=class<String sku, int qty, List<String> tags> and class:shop.Color=enum<RED, GREEN>; "
+        "or a subclass of a POJO that the file does not describe, class:shop.Dog=struct<barks: boolean> extends "
+        "shop.Animal.",
         describes=True,
     ),
     EngineOption(
         "classes",
         "text",
-        "Jars of the job, or folders of its class files, a.jar,b.jar: values of Kryo are read by the classes in them, "
-        "enums with the names of their constants.",
+        "Jars of the job, or folders of its class files, a.jar,b.jar: values of Kryo are read by the classes in them.",
         describes=True,
     ),
     EngineOption(
@@ -55,7 +57,8 @@ class FlinkSettings:
     """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column.
 
     ``outside``: files outside of the folder with the job's folder are read, also on a local disk. ``classes`` are
-    those of the job that are declared, ``code`` has the others in the job's jars.
+    those of the job that are declared, ``code`` has the others in the job's jars. ``subclasses`` are those of POJOs
+    that a file does not describe.
     """
 
     job: str | None = None
@@ -64,6 +67,7 @@ class FlinkSettings:
     outside: bool = False
     classes: tuple[JobClass, ...] = ()
     code: JobCode = field(default_factory=JobCode)
+    subclasses: tuple[Subclass, ...] = ()
 
 
 def settings_of(options: Mapping[str, str]) -> FlinkSettings:
@@ -71,6 +75,7 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
     uids = [uid.strip() for uid in options.get("uids", "").split(",") if uid.strip()]
     types: dict[str, dict[str, str]] = {}
     classes: dict[str, JobClass] = {}
+    subclasses: dict[tuple[str, str], Subclass] = {}
     for item in split_items(options.get("type", "")):
         name, sign, text = item.partition("=")
         if not sign or not name.strip() or not text.strip():
@@ -79,6 +84,11 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
                 f"option type has {shown(item)}; expected state=type, such as counts.total=struct<name: string, n: int>"
                 ", and ; between two",
             )
+        if name.strip().startswith(CLASS) and is_subclass(text):
+            subclass = subclass_of(name.strip().removeprefix(CLASS).strip(), text)
+            if subclasses.setdefault((subclass.base, subclass.name), subclass) != subclass:
+                raise _two_types(subclass.name)
+            continue
         if name.strip().startswith(CLASS):
             _declare(classes, name.strip().removeprefix(CLASS).strip(), text)
             continue
@@ -99,7 +109,8 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
             check_declared(found)
         except ValueError as error:
             raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option type {error}") from None
-    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside, found, code)
+    by_id, extending = {operator_id(uid): uid for uid in uids}, tuple(subclasses[key] for key in sorted(subclasses))
+    return FlinkSettings(options.get("job"), by_id, types, outside, found, code, extending)
 
 
 def _check_same(declared: JobClass, code: JobCode) -> None:
@@ -137,6 +148,10 @@ def _declare(classes: dict[str, JobClass], named: str, text: str) -> None:
     except ValueError as error:
         raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option type {error}") from None
     if classes.setdefault(found.name, found) != found:
-        raise InvalidInputError(
-            ErrorCode.INVALID_OPTION, f"option type has two types of class {shown(found.name)}; expected one"
-        )
+        raise _two_types(found.name)
+
+
+def _two_types(class_name: str) -> InvalidInputError:
+    return InvalidInputError(
+        ErrorCode.INVALID_OPTION, f"option type has two types of class {shown(class_name)}; expected one"
+    )

@@ -146,7 +146,12 @@ class OpenedSnapshot:
             assert operator is not None
             is_old = self.metadata.version < FIRST_OF_FLINK_2
             self.found[number] = stored_states(
-                self.files, operator, self.labels[number], is_old=is_old, classes=self.settings.classes
+                self.files,
+                operator,
+                self.labels[number],
+                is_old=is_old,
+                classes=self.settings.classes,
+                subclasses=self.settings.subclasses,
             )
         return self.found[number]
 
@@ -201,7 +206,8 @@ class OpenedSnapshot:
     def _readable(self, operator: OperatorSnapshot, label: str, stored: StoredStates) -> list[ShownState]:
         def typed(state: str) -> Typed:
             name = shown_name(label, state)
-            return Typed(self._declared(name, state), f"{self.files.path}, state {name}")
+            where = f"{self.files.path}, state {name}"
+            return Typed(self._declared(name, state), where, self.settings.subclasses)
 
         found: list[ShownState] = []
         key = stored.key

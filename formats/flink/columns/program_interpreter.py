@@ -16,6 +16,7 @@ from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.program_writer import Program
 from statestore.formats.flink.layouts.class_remedies import in_the_way, remedy_for
 from statestore.formats.flink.layouts.type_layouts import whose
+from statestore.formats.flink.serializers.subclasses import remedy_for as remedy_for_subclass
 from statestore.formats.kernels import flink_steps as steps
 
 _INT32 = Struct(">i")
@@ -105,7 +106,7 @@ class ProgramInterpreter:
             elif step == steps.END:
                 return at
             elif step == steps.BRANCH:
-                case, at = self._case(at, end, a, register, c, target)
+                case, at = self._case(at, end, a, register, c, target, b)
                 if not 0 <= case < target:
                     raise Wrong(f"branch {case}", f"one of {target}")
                 if row >= 0:
@@ -232,7 +233,7 @@ class ProgramInterpreter:
                     out[row + 1].append(end - at)
                 at = end
             else:
-                raise Opacity(self._whose[a])
+                raise Opacity(*self._whose[a : a + 2])
 
     def _kryo(self, number: int, at: int, end: int) -> int:
         kind = self._kinds[number]
@@ -322,7 +323,7 @@ class ProgramInterpreter:
             at += size
         return at
 
-    def _case(self, at: int, end: int, tag: int, first_name: int, names: int, cases: int) -> tuple[int, int]:
+    def _case(self, at: int, end: int, tag: int, first_name: int, names: int, cases: int, base: int) -> tuple[int, int]:
         if tag == steps.TAG_INDEX:
             return self._int32(at, end)
         if at >= end:
@@ -348,7 +349,11 @@ class ProgramInterpreter:
             name = bytes(self._data[at : at + size])
             known = self._names[first_name : first_name + names]
             if name not in known:
-                raise Opacity(f"subclass {name.decode('utf-8', 'backslashreplace')!r} (the file has no snapshot of it)")
+                subclass = name.decode("utf-8", "backslashreplace")
+                raise Opacity(
+                    f"subclass {subclass!r} (the file has no snapshot of it)",
+                    remedy_for_subclass(subclass, self._whose[self._jumps[base + cases]]),
+                )
             return 2 + known.index(name), at + size
         if flag == 8:
             if at >= end:

@@ -279,7 +279,7 @@ class _Writer:
             self.step(LENGTH, register=self.length_of)
         elif isinstance(shape, Unknown):
             self.step(FAIL, a=len(self._whose))
-            self._whose.append(shape.whose)
+            self._whose += [shape.whose, shape.remedy]
         return Place(shape)
 
     def _again(self, shape: Again, want: bool) -> Place:
@@ -360,7 +360,7 @@ class _Writer:
             row = self._row(REST, want)
             if not self._framed and self._branch:  # values of other cases can be read
                 self.step(FAIL, a=len(self._whose))
-                self._whose.append(shape.whose)
+                self._whose += [shape.whose, ""]
                 return Place(shape, row)
             if not self._framed:
                 raise _opaque(shape.whose)
@@ -440,6 +440,9 @@ class _Writer:
             self._names += modified_utf8(name)
             self._name_ends.append(len(self._names))
         self._jumps += [0] * len(shape.cases)
+        if shape.tag == "pojo":  # for messages
+            self._jumps.append(len(self._whose))
+            self._whose.append(shape.whose)
         if shape.tag == "byte":
             first_name = len(self._jumps)
             self._jumps += shape.tags

@@ -139,6 +139,8 @@ class Branches(Shape):
     are in the order of the cases), or "pojo": byte 1 for the first case, 2 for the second, 4 and a class name for the
     case of one of ``names``, which follow, 8 and the byte i for the i-th case behind those.
 
+    ``whose`` is the class of the first case of "pojo", for messages.
+
     ``fields`` has for each field of the column, in order, which field of which case it is: (case, field) pairs, field
     -1 for the whole case. Empty: the one case that is not null is the column itself.
     """
@@ -148,6 +150,7 @@ class Branches(Shape):
     fields: tuple[tuple[tuple[int, int], ...], ...] = ()
     names: tuple[str, ...] = ()
     tags: tuple[int, ...] = ()
+    whose: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,9 +206,10 @@ class Again(Shape):
 
 @dataclass(frozen=True)
 class Unknown(Shape):
-    """A case of `Branches` that cannot be decoded."""
+    """A case of `Branches` that cannot be decoded. ``remedy`` is the option that may help."""
 
     whose: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ from statestore.formats.flink.serializers.flink_types import (
     SortedLong,
     SpanOf,
     StringArray,
+    SubclassBytes,
     TableValue,
     TimerOf,
     TraversableOf,
@@ -80,6 +81,7 @@ from statestore.formats.flink.serializers.flink_types import (
     opaque_inside,
     opaque_part,
 )
+from statestore.formats.flink.serializers.subclasses import remedy_for
 from statestore.formats.values.unique_names import unique_names
 
 MICROS, NANOS = pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")
@@ -359,7 +361,11 @@ def _pojo(kind: PojoOf, depth: int) -> Shape:
     for class_name, each in (*kind.unregistered, *kind.registered):
         short = class_name.replace("$", ".").rpartition(".")[2]
         part = opaque_part(each)  # other values of the POJO can be decoded
-        case = _layout(each, depth) if part is None else Unknown(pa.null(), f"subclass {class_name}: {whose(part)}")
+        if part is None or isinstance(part, SubclassBytes):
+            case = _layout(each, depth)
+        else:
+            found_in = f"subclass {class_name}: {whose(part)}"
+            case = Unknown(pa.null(), found_in, remedy_for(class_name, kind.class_name))
         if isinstance(case, Unknown) or case.column is None:
             cases.append(case)
             continue
@@ -373,10 +379,11 @@ def _pojo(kind: PojoOf, depth: int) -> Shape:
             else:
                 found.append((field.with_name(f"{short}.{field.name}") if known else field, [place]))
         cases.append(case)
-    names = unique_names([field.name for field, _ in found])
-    column = pa.struct([field.with_name(name) for name, (field, _) in zip(names, found, strict=True)])
+    shown = unique_names([field.name for field, _ in found])
+    column = pa.struct([field.with_name(name) for name, (field, _) in zip(shown, found, strict=True)])
     fields = tuple(tuple(places) for _, places in found)
-    return Branches(column, "pojo", tuple(cases), fields, tuple(name for name, _ in kind.unregistered))
+    names = tuple(name for name, _ in kind.unregistered)
+    return Branches(column, "pojo", tuple(cases), fields, names, whose=kind.class_name)
 
 
 def arrow_type(kind: FlinkType) -> pa.DataType:

@@ -192,13 +192,15 @@ class PojoOf(FlinkType):
 
     Plain: per field bool null | value unless null. Unregistered: utf class name | a whole value of it, with flags.
     Registered: one byte, the index into ``registered`` | a whole value of it, with flags. ``unregistered`` are the
-    subclasses whose snapshots the file has. A subclass that is no POJO is any other type.
+    subclasses whose snapshots the file has. A subclass that is no POJO is any other type. ``is_declared``: a user says
+    which fields it has.
     """
 
     class_name: str
     fields: tuple[tuple[str, FlinkType], ...]
     registered: tuple[tuple[str, FlinkType], ...] = ()
     unregistered: tuple[tuple[str, FlinkType], ...] = ()
+    is_declared: bool = False
 
 
 @dataclass(frozen=True)
@@ -338,6 +340,11 @@ class RestOf(Opaque):
 
     In a POJO the first byte says whether that field is null.
     """
+
+
+@dataclass(frozen=True)
+class SubclassBytes(Opaque):
+    """The bytes of a value of a subclass of a POJO, which a user declares as such; ``class_name`` is the subclass."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.flink.columns.decoding import Records
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, TimerOf, replaced
+from statestore.formats.flink.serializers.subclasses import has_declared
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
 from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
@@ -147,7 +148,7 @@ def heap_cells(
     ]
     shown = record_kinds(form)
     states[state] = HeapState(reading.origin, shown)
-    is_given = any(
+    is_given = has_declared(tuple(kind for each in states for kind in each.kinds)) or any(
         is_opaque(kind) and not is_opaque(used)
         for each, stepped in zip(written, states, strict=True)
         for kind, used in zip(record_kinds(each), stepped.kinds, strict=True)

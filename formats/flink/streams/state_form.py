@@ -15,7 +15,7 @@ snapshot, the first has the bytes of all and the others 0. It is null for timers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -45,6 +45,7 @@ from statestore.formats.flink.serializers.flink_types import (
     opaque_part,
 )
 from statestore.formats.flink.serializers.python_types import DEFAULT_MAP_KEY, of_state, python_entry
+from statestore.formats.flink.serializers.subclasses import Subclass, with_bytes
 from statestore.formats.flink.serializers.type_names import shown
 
 KEY, NAMESPACE, VALUE, POSITION = "key", "namespace", "value", "position"
@@ -125,10 +126,14 @@ class KeyedForm:
 
 @dataclass(frozen=True)
 class Typed:
-    """The types that a user gave for a state, by column; ``where`` names the state in errors."""
+    """The types that a user gave for a state, by column; ``where`` names the state in errors.
+
+    ``subclasses`` are those of POJOs that a file does not describe.
+    """
 
     declared: Mapping[str, str]
     where: str
+    subclasses: Sequence[Subclass] = ()
 
     def of(self, column: str, kind: FlinkType) -> FlinkType:
         """The type of a column with the user's type for it. Raises InvalidInputError FLINK_TYPE."""
@@ -188,7 +193,11 @@ def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm
     packed = header.kind == "list" and isinstance(element, PythonValue)
     if packed and isinstance(element, PythonValue):
         element = element.value
-    element = or_opaque(element, inside=True) if header.kind == "list" else cut_where_opaque(element)
+    element = (
+        or_opaque(element, inside=True)
+        if header.kind == "list"
+        else with_bytes(cut_where_opaque(element), typed.subclasses)
+    )
     within: FlinkType = PythonElements(element) if packed else element
     within = TtlOf(within) if has_ttl else within
     if header.kind == "list" and isinstance(stored, ListOf | MaskedListOf):

@@ -33,6 +33,7 @@ from statestore.formats.flink.serializers.flink_types import (
     replaced,
 )
 from statestore.formats.flink.serializers.job_classes import JobClass
+from statestore.formats.flink.serializers.subclasses import Subclass, with_subclasses
 from statestore.formats.flink.serializers.type_names import shown as shown_type
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
@@ -139,21 +140,24 @@ def stored_states(
     *,
     is_old: bool = True,
     classes: tuple[JobClass, ...] = (),
+    subclasses: Sequence[Subclass] = (),
 ) -> StoredStates:
     """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
 
     ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x. ``classes`` are the job's,
     as a user declares them. Where the job gave Kryo serializers for all subclasses of some classes, these may write
-    them, and they are not read.
+    them, and they are not read. ``subclasses`` are those of POJOs that files do not describe.
 
     State that cannot be read is left out, and ``error`` is why: other operators may be whole. Raises InvalidInputError
-    NO_ACCESS.
+    NO_ACCESS, and FLINK_TYPE as `with_subclasses`.
     """
     where = f"{files.path}, operator {label}"
     headers: dict[bytes, BackendHeader] = {}  # most subtasks have the same one
     errors: list[StateStoreError] = []
 
     def change(kind: FlinkType) -> FlinkType:
+        if isinstance(kind, PojoOf):
+            return with_subclasses(kind, subclasses)
         if not isinstance(kind, KryoOf):
             return kind
         return replace(kind, is_old=is_old, classes=() if kind.has_defaults else classes)
@@ -169,7 +173,7 @@ def stored_states(
                 elements = _elements(files, subtask, where)
         except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
-        if is_old and not classes:
+        if is_old and not classes and not subclasses:
             return keyed, timers, elements
         return (_changed(keyed, change), timers, _changed(elements, change))
 
@@ -436,7 +440,11 @@ def _joined(left: Any, right: Any) -> Any:
 def _subclasses(left: tuple[tuple[str, Any], ...], right: tuple[tuple[str, Any], ...]) -> Any:
     found = dict(left)
     for name, kind in right:
-        found[name] = _joined(found[name], kind) if name in found else kind
+        mine = found.get(name, kind)
+        if isinstance(kind, PojoOf) and isinstance(mine, PojoOf) and mine.is_declared is not kind.is_declared:
+            found[name] = kind if mine.is_declared else mine  # what a file says counts for more than what a user does
+        else:
+            found[name] = _joined(mine, kind)
     return None if None in found.values() else tuple(sorted(found.items()))
 
 

@@ -36,6 +36,11 @@ JOBS = (
     Job("Windows", "emit:100,chk,emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
     Job("GenericKeys", "emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
     Job("AsyncLedger", "emit:60,chk,emit:40,chk,native", (("backend", "forst"),)),
+    Job(
+        "RandomStates",
+        "emit:60,chk,emit:40,restart:parallelism=3,emit:30,chk,canonical,native",
+        (("seed", "5"), ("maxparallelism", "32768"), ("compress", "true")),
+    ),
 )
 KINDS = {"chk": "checkpoint", "canonical": "savepoint-canonical", "native": "savepoint-native"}
 
