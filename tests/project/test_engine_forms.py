@@ -33,16 +33,16 @@ def price(number: int) -> str:
     return f"{number * 7919 // 100}.{number * 7919 % 100:02d}"
 
 
-def item(number: int) -> dict[str, Any]:
+def of_pojo(number: int) -> dict[str, Any]:
     return {"id": number, "name": f"item {number}", "note": note(number), "score": number / 4}
 
 
 def items(number: int) -> list[dict[str, Any]]:
-    return [item(number + each) for each in range(number % 6)]
+    return [of_pojo(number + each) for each in range(number % 6)]
 
 
 TRUTH: dict[str, Callable[[int], Any]] = {
-    "POJO": item,
+    "POJO": of_pojo,
     "case class of Scala": lambda n: {"f0": n, "f1": f"item {n}", "f2": note(n), "f3": n / 4},
     "Row": lambda n: {"f0": note(n), "f1": n},
     "row of PyFlink": lambda n: {"f0": note(n), "f1": n},

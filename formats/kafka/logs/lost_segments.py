@@ -21,6 +21,7 @@ from statestore.formats.engine import FileFinding
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.logs.log_directory import base_offset
 from statestore.formats.kafka.logs.log_reading import SegmentLog
+from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.regular_files import read_regular
 
 _BESIDE = re.compile(r"([0-9]{20})\.(index|timeindex|txnindex|snapshot)")
@@ -51,7 +52,9 @@ def _findings(log: SegmentLog) -> Iterator[FileFinding]:
     ends = dict(zip(names, log.ends, strict=True))
     stops = dict(zip(names, (file.stop for file in log.files), strict=True))
     end, missing = log.ends[-1], set[int]()
-    for name in sorted(each.name for each in folder.iterdir()):
+    with disk_errors("list", folder):
+        beside = sorted(each.name for each in folder.iterdir())
+    for name in beside:
         found = _BESIDE.fullmatch(name)
         if found is None:
             continue
