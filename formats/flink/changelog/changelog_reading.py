@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells, ends_of
+from statestore.formats.bytes.byte_columns import Cells, joined_cells
 from statestore.formats.flink.changelog.logged_changes import MERGE, LoggedChanges, logged_changes
 from statestore.formats.flink.changelog.merges import replayed_with_merges
 from statestore.formats.flink.changelog.replay import (
@@ -64,19 +64,10 @@ def _together(entries: Entries) -> Entries:
     for keys, values in entries:
         waiting += [(keys, values)] if len(keys) else []
         if sum(len(each) for each, _ in waiting) >= _FEW or len(waiting) >= _MOST_WAITING:
-            yield _joined([each for each, _ in waiting]), _joined([each for _, each in waiting])
+            yield joined_cells([each for each, _ in waiting]), joined_cells([each for _, each in waiting])
             waiting = []
     if waiting:
-        yield _joined([each for each, _ in waiting]), _joined([each for _, each in waiting])
-
-
-def _joined(parts: Sequence[Cells]) -> Cells:
-    if len(parts) == 1:
-        return parts[0]
-    contents = [each.content() for each in parts]
-    places = ends_of(np.array([len(data) for data, _ in contents]))
-    start = np.concatenate([offsets[:-1] + at for (_, offsets), at in zip(contents, places[:-1], strict=True)])
-    return Cells(np.concatenate([data for data, _ in contents]), start, np.concatenate([each.size for each in parts]))
+        yield joined_cells([each for each, _ in waiting]), joined_cells([each for _, each in waiting])
 
 
 def _kinds(reading: KeyedReading, stored: StoredKeyed) -> list[FlinkType] | None:
