@@ -1,7 +1,7 @@
 """Changes of states whose namespaces are merged, as those of session windows.
 
-What a namespace has is a chain of pieces: the elements of a list, or one value. A merge moves chains behind one another.
-The elements of merged lists are known. Merged values are what a function of the job made of them; a job that merges a
+A namespace has a chain of pieces: the elements of a list, or one value. A merge moves chains behind one another. The
+elements of merged lists are known. Merged values are what a function of the job made of them; a job that merges a
 window sets its value right after that, and then only the value that was set counts.
 """
 
@@ -143,8 +143,7 @@ class _Merges:
 
 
 def _merges(reading: KeyedReading, changes: LoggedChanges, kinds: Sequence[FlinkType]) -> _Merges:
-    """The merges among changes. Flink logs a merge of none for each element that extends a window; these are left out.
-    """
+    """The merges among changes. Those of no window, which Flink logs as an element extends a window, are left out."""
     place = np.flatnonzero(changes.are(MERGE))
     mine = changes.select(changes.are(MERGE))
     targets, sources = merged_namespaces(reading, mine, kinds[0])

@@ -58,8 +58,8 @@ class NumberedKeys:
         own, groups = self.keys, _NO_GROUPS if groups is None else groups
         secret, regions, slots = self._table
         find_strings(
-            without_writing(keys.data), keys.start, keys.size, groups, secret, regions, slots, self.first, without_writing(own.data),
-            own.start, own.size, number,
+            without_writing(keys.data), keys.start, keys.size, groups, secret, regions, slots, self.first,
+            without_writing(own.data), own.start, own.size, number,
         )  # fmt: skip
         return number
 

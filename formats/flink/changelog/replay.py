@@ -35,7 +35,8 @@ from statestore.formats.kernels.compiled_use import is_loaded
 Entries = Iterator[tuple[Cells, Cells]]
 Materialized = Callable[[], Entries]
 """Reads the materialized entries, each in its key group."""
-BATCH = 1 << 16
+BATCH, BATCH_BYTES = 1 << 16, 4 << 20
+"""Most entries of a batch, and bytes where one entry does not have more."""
 _NO_PLACES = np.empty(0, np.int64)
 _COUNT = 4  # bytes
 
@@ -50,9 +51,14 @@ def replayed_values(changes: LoggedChanges, width: int, materialized: Materializ
 def chosen(keys: Cells, values: Cells, which: Bools) -> Entries:
     """Yield the entries where the mask is true, in batches."""
     places = np.flatnonzero(which)
-    for first in range(0, len(places), BATCH):
-        part = places[first : first + BATCH]
+    ends = np.cumsum(keys.size[places] + values.size[places])
+    first = 0
+    while first < len(places):
+        behind = int(np.searchsorted(ends, (ends[first - 1] if first else 0) + BATCH_BYTES, "right"))
+        behind = min(max(behind, first + 1), first + BATCH)
+        part = places[first:behind]
         yield keys.select(part), values.select(part)
+        first = behind
 
 
 def _unchanged(keys: NumberedKeys, width: int, materialized: Materialized, *, front: int = 0) -> Entries:
