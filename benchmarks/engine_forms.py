@@ -41,7 +41,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from support.checkpoints.large_checkpoints import write_checkpoint
 
 import statestore
-from benchmarks.engines import flink_forms, kafka_forms
+from benchmarks.engines import flink_changelogs, flink_forms, kafka_forms
 from benchmarks.engines.flink_forms import FORMS
 from benchmarks.engines.kafka_forms import CONNECT, CSV, Records
 from benchmarks.results.costs import Costs
@@ -135,7 +135,19 @@ def flink(folder: Path, rows: int) -> Iterator[Pair]:
     logged = read_of(flink_forms.logged(folder / "logged", typical, rows))
     each = pojo.read() // changes
     yield Pair("Flink", Side("changes of a changelog", logged, changes * each), Side("rows of a savepoint", pojo.read))
+    yield from changelogs(folder / "changelogs", rows)
     yield from connectors(folder)
+
+
+def changelogs(folder: Path, rows: int) -> Iterator[Pair]:
+    """As many changes as materialized entries, of which the half meet; what is counted are both."""
+    for name, form in flink_changelogs.LOGGED.items():
+        place = folder / name.replace(" ", "-").replace(",", "")
+        plain = read_of(flink_changelogs.savepoint(place / "savepoint", form, rows))
+        logged = read_of(flink_changelogs.checkpoint(place / "checkpoint", form, rows, rows, rows // 2))
+        entries = rows + rows * len(form.changes(1))
+        ours = Side(f"changelog, {name}", logged, plain() * entries // rows)
+        yield Pair("Flink", ours, Side("savepoint of such entries", plain))
 
 
 def connectors(folder: Path) -> Iterator[Pair]:

@@ -7,7 +7,7 @@ compiled loops where these are in use already, else by Arrow and numpy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
 
 _MOST_BYTES = 2**31 - 1  # of one binary array
+_NO_BYTES, _NO_PLACES = np.empty(0, np.uint8), np.empty(0, np.int64)
 Fault = Callable[[str], Exception]
 """Makes the error for bytes that are not as they must be; the text says what was found and what was expected."""
 
@@ -189,6 +190,20 @@ def joined(parts: list[Cells], order: Ints) -> Cells:
     size = np.concatenate([part.size for part in parts])[order]
     missing = np.concatenate([part.nulls for part in parts])[order]
     return Cells(parts[0].data, start, size, missing if missing.any() else None)
+
+
+def joined_cells(parts: Sequence[Cells]) -> Cells:
+    """The cells of all parts, none of which is null, one after another; the bytes of several parts are copied."""
+    if len(parts) == 1:
+        return parts[0]
+    contents = [each.content() for each in parts]
+    places = ends_of(np.array([len(data) for data, _ in contents], np.int64))
+    start = [offsets[:-1] + at for (_, offsets), at in zip(contents, places[:-1], strict=True)]
+    return Cells(
+        np.concatenate([_NO_BYTES, *(data for data, _ in contents)]),
+        np.concatenate([_NO_PLACES, *start]),
+        np.concatenate([_NO_PLACES, *(each.size for each in parts)]),
+    )
 
 
 def gather(data: Bytes, positions: Ints, form: str) -> npt.NDArray[Any]:

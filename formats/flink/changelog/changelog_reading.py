@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells, ends_of
+from statestore.formats.bytes.byte_columns import Cells, joined_cells
 from statestore.formats.flink.changelog.logged_changes import MERGE, LoggedChanges, logged_changes
 from statestore.formats.flink.changelog.merges import replayed_with_merges
 from statestore.formats.flink.changelog.replay import (
+    BATCH_BYTES,
     Entries,
     Materialized,
     replayed_list,
@@ -18,7 +19,7 @@ from statestore.formats.flink.changelog.replay import (
     replayed_timers,
     replayed_values,
 )
-from statestore.formats.flink.changelog.stored_entries import stored_entries
+from statestore.formats.flink.changelog.replay_parts import replay_parts
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import ChangelogHandle
 from statestore.formats.flink.streams.keyed_columns import framed_rows, stepped_kinds
@@ -38,45 +39,41 @@ def read_changelog(
     """Yield the rows of a state; ``ranges`` are those of stored keys that are wanted, at least.
 
     ``stored_bytes`` are those that a canonical savepoint would have. Raises as `read_savepoint`, `read_database` and
-    `logged_changes`, and UnsupportedError FLINK_UNSUPPORTED for values that only the job's functions merge.
+    `logged_changes`, UnsupportedError FLINK_UNSUPPORTED for values that only the job's functions merge, and
+    StorageError DISK_FAILED.
     """
     compiled_use.load_if_it_pays(handle.size)
     kinds = _kinds(reading, stored)
     if kinds is None:
         return
-    changes = logged_changes(reading, stored, handle, kinds)
 
-    def materialized() -> Entries:
-        for base in stored.materialized:
-            yield from stored_entries(reading, base, kinds, ranges)
+    def entries() -> Entries:
+        for raw, materialized in replay_parts(reading, stored, handle, kinds, ranges):
+            changes = logged_changes(reading, stored, handle, kinds, raw)
+            yield from _replayed(reading, changes, kinds, materialized)
 
     def rows(found: tuple[Cells, Cells]) -> pa.RecordBatch:
         keys, values = found
         return framed_rows(reading.form, keys, values, reading.stored_groups, reading.columns, reading.origin)
 
-    entries = _together(_replayed(reading, changes, kinds, materialized))
-    yield from in_order(rows, entries, reading_threads())
+    yield from in_order(rows, _together(entries()), reading_threads())
 
 
 def _together(entries: Entries) -> Entries:
     """The entries in batches that are not small: those of a key group may be few, and each batch has its costs."""
     waiting: list[tuple[Cells, Cells]] = []
+    count = size = 0
     for keys, values in entries:
-        waiting += [(keys, values)] if len(keys) else []
-        if sum(len(each) for each, _ in waiting) >= _FEW or len(waiting) >= _MOST_WAITING:
-            yield _joined([each for each, _ in waiting]), _joined([each for _, each in waiting])
+        if not len(keys):
+            continue
+        waiting.append((keys, values))
+        count, size = count + len(keys), size + int(keys.size.sum() + values.size.sum())
+        if count >= _FEW or size >= BATCH_BYTES or len(waiting) >= _MOST_WAITING:
+            count = size = 0
+            yield joined_cells([each for each, _ in waiting]), joined_cells([each for _, each in waiting])
             waiting = []
     if waiting:
-        yield _joined([each for each, _ in waiting]), _joined([each for _, each in waiting])
-
-
-def _joined(parts: Sequence[Cells]) -> Cells:
-    if len(parts) == 1:
-        return parts[0]
-    contents = [each.content() for each in parts]
-    places = ends_of(np.array([len(data) for data, _ in contents]))
-    start = np.concatenate([offsets[:-1] + at for (_, offsets), at in zip(contents, places[:-1], strict=True)])
-    return Cells(np.concatenate([data for data, _ in contents]), start, np.concatenate([each.size for each in parts]))
+        yield joined_cells([each for each, _ in waiting]), joined_cells([each for _, each in waiting])
 
 
 def _kinds(reading: KeyedReading, stored: StoredKeyed) -> list[FlinkType] | None:

@@ -11,7 +11,7 @@ and the change appliers of Flink.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.flink.changelog.held_changes import RawChanges, joined_changes
 from statestore.formats.flink.changelog.stored_entries import scopes
 from statestore.formats.flink.changelog.unknown_keys import UNTOLD, key_sizes, untold_keys
 from statestore.formats.flink.columns.decoding import decode_cells, divide_cells
@@ -88,26 +89,21 @@ class LoggedChanges:
         return scopes.data is payloads.data and np.array_equal(scopes.start + scopes.size, payloads.start)
 
 
-@dataclass(frozen=True)
-class _Raw:
-    """Changes, each without its operation and state, behind the prefix of a stored key of its key group."""
-
-    groups: Ints
-    operations: Bytes
-    cells: Cells
-
-
 def logged_changes(
-    reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHandle, kinds: Sequence[FlinkType]
+    reading: KeyedReading,
+    stored: StoredKeyed,
+    handle: ChangelogHandle,
+    kinds: Sequence[FlinkType],
+    raw: RawChanges,
 ) -> LoggedChanges:
-    """Read the changes of the reading's state in its key groups, those of timers in all.
+    """Divide the changes of the reading's state.
 
     ``kinds`` are those of a record of the heap: namespace, key and value, or a timer.
 
     Raises CorruptError FLINK_FILE and FLINK_ROW, UnsupportedError FLINK_OPAQUE where keys cannot be told from what
     follows, and FLINK_UNSUPPORTED.
     """
-    raw, width = _raw_changes(reading, stored, handle), prefix_width(reading.groups)
+    width = prefix_width(reading.groups)
     _check(reading, raw.operations)
     cells = raw.cells.cut(width)
     if reading.form.kind == "timers":
@@ -151,7 +147,8 @@ def _told_keys(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHand
     for header in stored.header.states:
         if header.kind == "timers":
             continue
-        raw = _raw_changes(replace(reading, form=replace(reading.form, name=header.name)), stored, handle)
+        other = replace(reading, form=replace(reading.form, name=header.name))
+        raw = joined_changes(list(raw_changes(other, stored, handle)))
         cells = raw.cells.cut(prefix_width(reading.groups))
         sizes = key_sizes(cells, raw.operations, _behind_keys(header.namespace, header.value))
         told = np.flatnonzero(sizes != UNTOLD)
@@ -171,16 +168,16 @@ def _behind_keys(namespace: FlinkType, value: FlinkType) -> dict[int, Sequence[F
     return found
 
 
-def _raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHandle) -> _Raw:
+def raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHandle) -> Iterator[RawChanges]:
+    """Read the changes of the reading's state in its key groups, those of timers in all, in batches.
+
+    Raises CorruptError FLINK_FILE, and the errors of `SnapshotFiles.open_at`.
+    """
     assert stored.logged is not None
     names = stored.logged.names(len(handle.changes))
     name = reading.form.name
     first = next((at for at, each in enumerate(names) if name in each.values()), len(names))
     width = prefix_width(reading.groups)
-    empty = np.empty(0, np.int64)
-    groups, starts, sizes = [empty], [empty], [empty]
-    operations, data = [np.empty(0, np.uint8)], [np.empty(0, np.uint8)]
-    at = 0
     for changes in read_changes(reading.files, handle.changes[first:]):
         mine = changes.groups >= 0
         if reading.form.kind != "timers":
@@ -192,18 +189,11 @@ def _raw_changes(reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHa
         places = places[np.isin(found, [number for number, each in described.items() if each == name])]
         if not len(places):
             continue
-        chosen = cells.select(places)
-        groups.append(changes.groups[places])
-        operations.append(chosen.numbers(0, "u1"))
+        chosen, groups = cells.select(places), changes.groups[places]
         octets, offsets = chosen.cut(HEAD_BYTES - width).content()
         octets = octets if octets.flags.writeable and octets.base is None else octets.copy()
-        put_prefixes(octets, offsets[:-1], groups[-1], width)
-        data.append(octets)
-        starts.append(offsets[:-1] + at)
-        sizes.append(np.diff(offsets))
-        at += len(octets)
-    cells = Cells(np.concatenate(data), np.concatenate(starts), np.concatenate(sizes))
-    return _Raw(np.concatenate(groups), np.concatenate(operations), cells)
+        put_prefixes(octets, offsets[:-1], groups, width)
+        yield RawChanges(groups, chosen.numbers(0, "u1"), Cells(octets, offsets[:-1], np.diff(offsets)))
 
 
 def put_prefixes(data: Bytes, places: Ints, groups: Ints, width: int) -> None:

@@ -1,20 +1,21 @@
 """Changes of states whose namespaces are merged, as those of session windows.
 
-The namespaces that a merge has to do with are replayed one change after another, all others at once. The elements of
-merged lists are known. Merged values are what a function of the job made of them; a job that merges a window sets its
-value right after that, and then only the value that was set counts.
+A namespace has a chain of pieces: the elements of a list, or one value. A merge moves chains behind one another. The
+elements of merged lists are known. Merged values are what a function of the job made of them; a job that merges a
+window sets its value right after that, and then only the value that was set counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of, joined_cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.changelog.logged_changes import (
@@ -25,12 +26,13 @@ from statestore.formats.flink.changelog.logged_changes import (
     LoggedChanges,
     merged_namespaces,
 )
+from statestore.formats.flink.changelog.numbered_keys import numbered, without_writing
 from statestore.formats.flink.changelog.replay import (
     Entries,
     Materialized,
+    chosen,
     elements_of,
-    replayed_list,
-    replayed_values,
+    groups_of,
 )
 from statestore.formats.flink.changelog.stored_entries import scopes
 from statestore.formats.flink.columns.decoding import decode_cells
@@ -38,7 +40,8 @@ from statestore.formats.flink.serializers.flink_types import FlinkType, LengthOf
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.keyed_reading import KeyedReading
-from statestore.formats.kernels.arrays import Bools
+from statestore.formats.kernels import chain_steps, compiled_use
+from statestore.formats.kernels.arrays import Ints
 
 
 def replayed_with_merges(
@@ -48,52 +51,119 @@ def replayed_with_merges(
 
     Raises CorruptError FLINK_ROW, UnsupportedError FLINK_OPAQUE, and FLINK_UNSUPPORTED for a merged value.
     """
-    merges = _merges(reading, changes, kinds)
-    real = ~changes.are(MERGE)
-    real[list(merges)] = True
-    met = {scope for target, sources in merges.values() for scope in (target, *sources)}
-    affected = _among(changes.scopes, met) & real
-    width = prefix_width(reading.groups)
-    before: dict[bytes, bytes] = {}
-
-    def others() -> Entries:
-        for keys, values in materialized():
-            mine = _among(keys, met)
-            for place in np.flatnonzero(mine).tolist():
-                before[keys.cell(place)] = values.cell(place)
-            yield keys.select(~mine), values.select(~mine)
-
-    plain = changes.select(~affected & ~changes.are(MERGE))
-    if reading.form.kind == "list":
-        yield from replayed_list(plain, kinds[2], width, others, reading.origin)
+    merges, count, is_list = _merges(reading, changes, kinds), len(changes), reading.form.kind == "list"
+    every = joined_cells([changes.scopes, merges.into, merges.sources])
+    names = numbered(every, np.concatenate([changes.groups, changes.groups[merges.place], merges.source_groups]))
+    chain, into, source = np.split(names.number, [count, count + len(merges.place)])
+    chain = chain.copy()
+    chain[merges.place] = into
+    if is_list:
+        place, pieces = elements_of(changes, kinds[2], reading.origin)
     else:
-        yield from replayed_values(plain, width, others)
-    left = _replayed_one_by_one(reading, changes, kinds[2], np.flatnonzero(affected).tolist(), merges, before)
-    keys, values = pa.array(list(left), pa.binary()), pa.array(list(left.values()), pa.binary())
-    yield cells_of(keys), cells_of(values)
+        place = np.flatnonzero(changes.are(SET, SET_INTERNAL))
+        pieces = changes.payloads.select(place)
+    head, tail = np.full(len(names), -1), np.full(len(names), -1)
+    before: list[Cells] = []
+    held = len(pieces)
+    for keys, values in materialized():
+        mine = names.find(keys, groups_of(keys, prefix_width(reading.groups)))
+        others = np.flatnonzero(mine < 0)
+        if len(others):
+            yield keys.select(others), values.select(others)
+        met = np.flatnonzero(mine >= 0)
+        head[mine[met]] = tail[mine[met]] = held + np.arange(len(met))
+        held += len(met)
+        before.append(cells_of(values.select(met).copied()))
+    following, is_unknown = np.full(held, -1), np.zeros(len(names), bool)
+    loops = _loops()
+    loops.replay_chains(
+        chain,
+        changes.are(CLEAR, SET, SET_INTERNAL),
+        ends_of(np.bincount(place, minlength=count)),
+        ends_of(merges.counts),
+        source,
+        is_list,
+        head,
+        tail,
+        following,
+        is_unknown,
+    )
+    if is_unknown.any():
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED,
+            f"{reading.origin}: found a value that a function of the job merged from several windows, which the "
+            "changelog does not have; take a canonical savepoint of the job, or read a checkpoint from after it has "
+            "materialized its state",
+        )
+    yield from chosen(names.names, _joined(loops, head, following, pieces, joined_cells(before)), head >= 0)
 
 
-def _merges(
-    reading: KeyedReading, changes: LoggedChanges, kinds: Sequence[FlinkType]
-) -> dict[int, tuple[bytes, list[bytes]]]:
-    """The scopes that each merge is into, and those that are merged, by the place of the change. Flink logs a merge of
-    none for each element that extends a window; these are left out.
+def _loops() -> ModuleType:
+    if not compiled_use.is_loaded():
+        return chain_steps
+    from statestore.formats.kernels import chain_kernels
+
+    return chain_kernels
+
+
+def _joined(loops: ModuleType, head: Ints, following: Ints, pieces: Cells, behind: Cells) -> Cells:
+    """The stored value of each chain."""
+    sizes = np.empty(len(head), np.int64)
+    loops.measure_chains(head, following, pieces.size, behind.size, sizes)
+    ends = ends_of(sizes)
+    target = np.empty(int(ends[-1]), np.uint8)
+    loops.copy_chains(
+        head,
+        following,
+        without_writing(pieces.data),
+        pieces.start,
+        pieces.size,
+        without_writing(behind.data),
+        behind.start,
+        behind.size,
+        DELIMITER[0],
+        ends[:-1],
+        target,
+    )
+    return Cells(target, ends[:-1], sizes)
+
+
+@dataclass(frozen=True)
+class _Merges:
+    """Merges by the ``place`` of their change: the scopes that they are ``into``, and those that are merged.
+
+    Of each change, merge or not, ``counts`` scopes are merged. ``source_groups`` has their key groups.
     """
-    places = np.flatnonzero(changes.are(MERGE))
+
+    place: Ints
+    into: Cells
+    counts: Ints
+    sources: Cells
+    source_groups: Ints
+
+
+def _merges(reading: KeyedReading, changes: LoggedChanges, kinds: Sequence[FlinkType]) -> _Merges:
+    """The merges among changes. Those of no window, which Flink logs as an element extends a window, are left out."""
+    place = np.flatnonzero(changes.are(MERGE))
     mine = changes.select(changes.are(MERGE))
     targets, sources = merged_namespaces(reading, mine, kinds[0])
-    some = pc.greater(pc.list_value_length(sources), 0).to_numpy(zero_copy_only=False)
-    chosen = pa.array(some)
-    places, sources, targets = places[some], sources.filter(chosen), targets.filter(chosen)
+    lengths = pc.list_value_length(sources).to_numpy().astype(np.int64)
+    some = lengths > 0
+    kept = pa.array(some)
+    place, sources, targets = place[some], sources.filter(kept), targets.filter(kept)
     keys = _keys_of(reading, mine.scopes.select(some), kinds)
     owner = pc.list_parent_indices(sources)
     width, groups = prefix_width(reading.groups), mine.groups[some]
-    into = scopes(reading.form, groups, keys, targets, width).to_pylist()
-    merged = scopes(reading.form, groups[owner.to_numpy()], keys.take(owner), sources.flatten(), width)
-    found = {place: (target, list[bytes]()) for place, target in zip(places.tolist(), into, strict=True)}
-    for place, scope in zip(places[owner.to_numpy()].tolist(), merged.to_pylist(), strict=True):
-        found[place][1].append(scope)
-    return found
+    source_groups = groups[owner.to_numpy()]
+    counts = np.zeros(len(changes), np.int64)
+    counts[place] = lengths[some]
+    return _Merges(
+        place,
+        cells_of(scopes(reading.form, groups, keys, targets, width)),
+        counts,
+        cells_of(scopes(reading.form, source_groups, keys.take(owner), sources.flatten(), width)),
+        source_groups,
+    )
 
 
 def _keys_of(reading: KeyedReading, stored: Cells, kinds: Sequence[FlinkType]) -> pa.BinaryArray:
@@ -101,70 +171,3 @@ def _keys_of(reading: KeyedReading, stored: Cells, kinds: Sequence[FlinkType]) -
     parts = [Prefix(prefix_width(reading.groups)), SpanOf(kinds[1]), *length, SpanOf(kinds[0]), *length]
     wanted = [number == 1 for number in range(len(parts))]
     return decode_cells(parts, stored, wanted, reading.origin)[1]
-
-
-def _among(found_scopes: Cells, met: set[bytes]) -> Bools:
-    among = pc.is_in(found_scopes.copied(), value_set=pa.array(list(met), pa.binary()))
-    found: Bools = among.to_numpy(zero_copy_only=False)
-    return found
-
-
-@dataclass
-class _Lists:
-    """Lists by scope, as the stored bytes of their parts."""
-
-    parts: dict[bytes, list[bytes]] = field(default_factory=dict)
-
-    def merge(self, target: bytes, sources: Sequence[bytes]) -> None:
-        merged = [part for source in sources for part in self.parts.pop(source, ())]
-        if merged:
-            self.parts.setdefault(target, []).extend(merged)
-
-
-def _replayed_one_by_one(
-    reading: KeyedReading,
-    changes: LoggedChanges,
-    value: FlinkType,
-    places: Sequence[int],
-    merges: dict[int, tuple[bytes, list[bytes]]],
-    before: dict[bytes, bytes],
-) -> dict[bytes, bytes]:
-    mask = np.zeros(len(changes), bool)
-    mask[list(places)] = True
-    mask &= ~changes.are(MERGE)
-    elements: dict[int, list[bytes]] = {}
-    if reading.form.kind == "list":
-        own, found = elements_of(changes.select(mask), value, reading.origin)
-        originals = np.flatnonzero(mask)[own]
-        for number, place in enumerate(originals.tolist()):
-            elements.setdefault(place, []).append(found.cell(number))
-    is_list = reading.form.kind == "list"
-    lists = _Lists({scope: [stored] for scope, stored in before.items()})
-    unknown: set[bytes] = set()
-    for place in places:
-        operation, scope = int(changes.operations[place]), changes.scopes.cell(place)
-        if operation == MERGE:
-            target, sources = merges[place]
-            unknown_sources = unknown.intersection(sources)
-            present = sum(each in lists.parts for each in dict.fromkeys((target, *sources)))
-            lists.merge(target, sources)
-            unknown -= unknown_sources
-            if not is_list and (present > 1 or unknown_sources):
-                unknown.add(target)
-                lists.parts[target] = lists.parts.get(target, [])[:1]
-            continue
-        if operation in (CLEAR, SET, SET_INTERNAL):
-            lists.parts.pop(scope, None)
-            unknown.discard(scope)
-        if is_list and place in elements:
-            lists.parts.setdefault(scope, []).extend(elements[place])
-        elif not is_list and operation != CLEAR:
-            lists.parts[scope] = [changes.payloads.cell(place)]
-    if unknown:
-        raise UnsupportedError(
-            ErrorCode.FLINK_UNSUPPORTED,
-            f"{reading.origin}: found a value that a function of the job merged from several windows, which the "
-            "changelog does not have; take a canonical savepoint of the job, or read a checkpoint from after it has "
-            "materialized its state",
-        )
-    return {scope: DELIMITER.join(parts) for scope, parts in lists.parts.items()}

@@ -58,8 +58,8 @@ class NumberedKeys:
         own, groups = self.keys, _NO_GROUPS if groups is None else groups
         secret, regions, slots = self._table
         find_strings(
-            _fixed(keys.data), keys.start, keys.size, groups, secret, regions, slots, self.first, _fixed(own.data),
-            own.start, own.size, number,
+            without_writing(keys.data), keys.start, keys.size, groups, secret, regions, slots, self.first,
+            without_writing(own.data), own.start, own.size, number,
         )  # fmt: skip
         return number
 
@@ -73,7 +73,7 @@ def numbered(keys: Cells, groups: Ints | None = None) -> NumberedKeys:
     count = len(keys)
     secret = np.frombuffer(secrets.token_bytes(16), np.uint64)
     hashes = np.empty(count, np.uint64)
-    data, start, size = _fixed(keys.data), keys.start, keys.size
+    data, start, size = without_writing(keys.data), keys.start, keys.size
     hash_strings(data, start, size, secret, hashes)
     order = None
     if groups is None:
@@ -98,7 +98,7 @@ def _back(values: npt.NDArray[S], order: Ints) -> npt.NDArray[S]:
     return found
 
 
-def _fixed(data: np.ndarray) -> np.ndarray:
+def without_writing(data: np.ndarray) -> np.ndarray:
     """The bytes as the loops take them, which are compiled once, for those that cannot be written."""
     found = data.view()
     found.flags.writeable = False

@@ -1,7 +1,7 @@
 """The entries of a state after its changes: those of the materialized state that no change meets, and changed ones.
 
 The last change of a value counts. A clear ends all earlier changes of its key and namespace, and what was materialized
-for them. What is added to a list stands behind what it had. Namespaces that are merged are replayed one by one
+for them. What is added to a list stands behind what it had. Namespaces that are merged have loops of their own
 (``merges``).
 """
 
@@ -35,7 +35,8 @@ from statestore.formats.kernels.compiled_use import is_loaded
 Entries = Iterator[tuple[Cells, Cells]]
 Materialized = Callable[[], Entries]
 """Reads the materialized entries, each in its key group."""
-BATCH = 1 << 16
+BATCH, BATCH_BYTES = 1 << 16, 4 << 20
+"""Most entries of a batch, and bytes where one entry does not have more."""
 _NO_PLACES = np.empty(0, np.int64)
 _COUNT = 4  # bytes
 
@@ -43,21 +44,27 @@ _COUNT = 4  # bytes
 def replayed_values(changes: LoggedChanges, width: int, materialized: Materialized) -> Entries:
     """Yield the entries of a value, reducing or aggregating state; ``width`` is that of the prefix of stored keys."""
     keys = numbered(changes.scopes, changes.groups)
-    yield from _chosen(changes.scopes, changes.payloads, keys.is_newest & (changes.operations != CLEAR))
+    yield from chosen(changes.scopes, changes.payloads, keys.is_newest & (changes.operations != CLEAR))
     yield from _unchanged(keys, width, materialized)
 
 
-def _chosen(keys: Cells, values: Cells, which: Bools) -> Entries:
+def chosen(keys: Cells, values: Cells, which: Bools) -> Entries:
+    """Yield the entries where the mask is true, in batches."""
     places = np.flatnonzero(which)
-    for first in range(0, len(places), BATCH):
-        part = places[first : first + BATCH]
+    ends = np.cumsum(keys.size[places] + values.size[places])
+    first = 0
+    while first < len(places):
+        behind = int(np.searchsorted(ends, (ends[first - 1] if first else 0) + BATCH_BYTES, "right"))
+        behind = min(max(behind, first + 1), first + BATCH)
+        part = places[first:behind]
         yield keys.select(part), values.select(part)
+        first = behind
 
 
 def _unchanged(keys: NumberedKeys, width: int, materialized: Materialized, *, front: int = 0) -> Entries:
     """Yield the materialized entries of other keys than these, which are without their first ``front`` bytes."""
     for stored, values in materialized():
-        groups = None if front else _groups_of(stored, width)
+        groups = None if front else groups_of(stored, width)
         others = np.flatnonzero(keys.find(stored.cut(front), groups) < 0)
         if len(others) == len(stored):
             yield stored, values
@@ -65,7 +72,7 @@ def _unchanged(keys: NumberedKeys, width: int, materialized: Materialized, *, fr
             yield stored.select(others), values.select(others)
 
 
-def _groups_of(stored: Cells, width: int) -> Ints:
+def groups_of(stored: Cells, width: int) -> Ints:
     """The key groups that stored keys begin with; that of a key too short for one is not known, and may be any."""
     whole = np.where(stored.size >= width, stored.start, 0)
     return Cells(stored.data, whole, stored.size).numbers(0, f">u{width}").astype(np.int64)
@@ -92,7 +99,7 @@ def replayed_map(
         source = _without_scopes(materialized, cleared, width)
     keys = numbered(puts.keys, changes.groups[puts.change])
     is_there = keys.is_newest & ~puts.is_removed
-    for found, values in _chosen(puts.keys, puts.values, is_there):
+    for found, values in chosen(puts.keys, puts.values, is_there):
         yield found, values if puts.are_stored else _present(values)
     yield from _unchanged(keys, width, source)
 
@@ -175,7 +182,7 @@ def _without_scopes(materialized: Materialized, cleared: NumberedKeys, width: in
             for length in lengths:
                 fit = np.flatnonzero(kept & (keys.size >= length))
                 heads = Cells(keys.data, keys.start[fit], np.full(len(fit), length))
-                kept[fit] = cleared.find(heads, _groups_of(heads, width)) < 0
+                kept[fit] = cleared.find(heads, groups_of(heads, width)) < 0
             yield keys.select(kept), values.select(kept)
 
     return entries
@@ -239,7 +246,7 @@ def replayed_list(
     before: list[pa.Array] = [pa.array([], pa.binary())]
     owners = [_NO_PLACES]
     for keys, values in materialized():
-        mine = scopes.find(keys, _groups_of(keys, width))
+        mine = scopes.find(keys, groups_of(keys, width))
         others = np.flatnonzero(mine < 0)
         if len(others):
             yield keys.select(others), values.select(others)
@@ -250,7 +257,7 @@ def replayed_list(
     # What was materialized stands first.
     heads = cells_of(pa.concat_arrays(before))
     lists, is_filled = _joined_lists([(np.concatenate(owners), heads), (owner, elements)], len(scopes))
-    yield from _chosen(scopes.names, lists, is_filled)
+    yield from chosen(scopes.names, lists, is_filled)
 
 
 def _joined_lists(parts: list[tuple[Ints, Cells]], count: int) -> tuple[Cells, Bools]:

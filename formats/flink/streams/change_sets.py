@@ -29,6 +29,8 @@ DESCRIPTION = -1
 """The key group of changes that describe states (``AbstractStateChangeLogger``, ``COMMON_KEY_GROUP``)."""
 _CHANGES = 1 << 16
 """Most changes of a batch."""
+_FEW_CHANGES = 1 << 8
+"""Most changes of a batch where descriptions are looked for: a large set has few, and all else costs time."""
 _SKIPPED = 1 << 16
 _PIECE = 1 << 20
 _TWO = struct.Struct(">ii")
@@ -63,7 +65,7 @@ def read_changes(
                 if opened is not None:
                     opened.part.close()
                 opened = _OpenFile(each, files.open_at(each.stream))
-            for groups, cells in opened.changes(each.offset):
+            for groups, cells in opened.changes(each.offset, _FEW_CHANGES if described else _CHANGES):
                 yield Changes(number, groups, cells)
                 if described and groups[-1] != DESCRIPTION:
                     break
@@ -95,8 +97,11 @@ class _OpenFile:
         """Return whether a set lies in the same file behind what was read."""
         return each.stream == self._stream and each.offset >= self._at
 
-    def changes(self, offset: int) -> Iterator[tuple[Ints, Cells]]:
-        """Yield the changes of the set that begins at an offset. Raises CorruptError FLINK_FILE."""
+    def changes(self, offset: int, most: int) -> Iterator[tuple[Ints, Cells]]:
+        """Yield the changes of the set that begins at an offset, at most so many at once.
+
+        Raises CorruptError FLINK_FILE.
+        """
         if offset > stream_size(self._stream):
             raise damaged(self.part.path, f"found changes from byte {offset} on, expected {stream_size(self._stream)}")
         self._go_to(offset)
@@ -106,7 +111,7 @@ class _OpenFile:
         if left[0] < 1:  # Flink writes no empty set, and zeros are what a crash leaves
             raise damaged(self.part.path, f"found {left[0]} key groups of changes, expected 1 or more")
         while left[0] or left[1]:
-            groups, cells = _frames(window, left)
+            groups, cells = _frames(window, left, most)
             self._at += int(left[3]) - window.at
             stuck = int(left[3]) == window.at
             window.at = int(left[3])
@@ -127,8 +132,8 @@ class _OpenFile:
             self._taken(min(offset - self._at, _SKIPPED))
 
 
-def _frames(window: BlockWindow, left: Ints) -> tuple[Ints, Cells]:
-    groups, start, size = (np.empty(_CHANGES, np.int64) for _ in range(3))
+def _frames(window: BlockWindow, left: Ints, most: int) -> tuple[Ints, Cells]:
+    groups, start, size = (np.empty(most, np.int64) for _ in range(3))
     if compiled_use.is_loaded():
         from statestore.formats.kernels.flink_frame_kernels import step_over_changes
 

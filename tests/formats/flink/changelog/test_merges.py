@@ -15,6 +15,7 @@ from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf
 from statestore.formats.flink.streams.keyed_reading import KeyedReading
 from statestore.formats.flink.streams.state_form import Typed, form_of
+from statestore.formats.kernels import compiled_use
 
 KEY, WINDOW, LONG = Basic("string"), Basic("time_window"), Basic("long")
 Merging = tuple[int, bytes, bytes]
@@ -36,6 +37,14 @@ def reading(kind: str, value: FlinkType) -> KeyedReading:
     header = KeyedStateHeader("state", kind, WINDOW, value, {})  # type: ignore[arg-type]
     form = form_of(header, KEY, Typed({}, "state"))
     return KeyedReading(None, form, 128, 0, 127, form.schema.names, "state", {})  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "compiled"], autouse=True)
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        pytest.importorskip("numba")
+        __import__(compiled_use.COMPILED)
+    monkeypatch.setattr(compiled_use, "is_loaded", lambda: request.param)
 
 
 @pytest.mark.parametrize("seed", mostly_slow(list(range(40)), [0, 1, 2]))
@@ -109,3 +118,44 @@ def test_an_unknown_value_that_is_merged_further_stays_unknown() -> None:
     with pytest.raises(UnsupportedError, match="FLINK_UNSUPPORTED"):
         values(changes, {one: i64(1), two: i64(2)})
     assert values([*changes, (CLEAR, three, b"")], {one: i64(1), two: i64(2)}) == {}
+
+
+@pytest.mark.parametrize("seed", mostly_slow(list(range(60)), [0, 1, 2]))
+def test_values_that_were_merged_are_known_where_one_had_a_value_or_it_was_set(seed: int) -> None:
+    random = Random(seed)
+    keys = [b"\x02a", b"\x03bc"]
+    model: dict[bytes, bytes | None] = {
+        scope(key, number): i64(number) for key in keys for number in random.sample(range(6), 2)
+    }  # None: unknown
+    before = {place: value for place, value in model.items() if value is not None}
+    changes: list[Merging] = []
+    for step in range(random.randint(2, 30)):
+        key, number = random.choice(keys), random.randrange(6)
+        place = scope(key, number)
+        operation = random.choice((CLEAR, SET, SET_INTERNAL, MERGE))
+        if operation == MERGE:
+            sources = [random.randrange(6) for _ in range(random.randrange(4))]
+            changes.append((MERGE, place, merging(number, sources)))
+            if not sources:
+                continue
+            places = dict.fromkeys([place, *(scope(key, each) for each in sources)])
+            merged = [model[each] for each in places if each in model]
+            for each in places:
+                model.pop(each, None)
+            if merged:
+                model[place] = merged[0] if len(merged) == 1 else None
+        elif operation == CLEAR:
+            changes.append((CLEAR, place, b""))
+            model.pop(place, None)
+        else:
+            changes.append((operation, place, i64(100 + step)))
+            model[place] = i64(100 + step)
+    changes += [(MERGE, scope(keys[0], 0), merging(0, [])), (SET, scope(keys[1], 9), i64(9))]
+    model[scope(keys[1], 9)] = i64(9)
+    if None in model.values():
+        with pytest.raises(UnsupportedError, match="FLINK_UNSUPPORTED"):
+            values(changes, before)
+        for place in [each for each, value in model.items() if value is None]:
+            changes.append((SET, place, i64(7)))
+            model[place] = i64(7)
+    assert values(changes, before) == model
