@@ -233,7 +233,8 @@ class ProgramInterpreter:
                     out[row + 1].append(end - at)
                 at = end
             else:
-                raise Opacity(*self._whose[a : a + 2])
+                named, remedy = self._whose[a : a + 2]
+                raise Opacity(named, remedy)
 
     def _kryo(self, number: int, at: int, end: int) -> int:
         kind = self._kinds[number]
