@@ -76,14 +76,17 @@ DELTAS = 52  # varint count | the largest, where there is one | varints, each th
 SIDE = 53  # the left (a: 0) or right (1) value of an Either
 WRAPPED = 54  # the class of the elements, an object of its own | an array
 SHOWN = 55  # fields, in forms as those of objects of fields; the first is shown, which tells its class
+LAST_SHOWN = 56  # fields, as those of SHOWN; the last is shown
+VALUE_OF = 57  # the object of an Enumeration, of form ENUMERATION | the ID of the value, of 4 bytes
+ENUMERATION = 58  # an object without bytes; a: its number among the enums; with 1 behind it is a constant itself
 
 # Objects of fields, each in a form of its own: a is the first of these forms, and the fourth number says how many.
 # They are also tags, whose entries contain those of the fields.
 FIRST_OF_FIELDS = 60
 ZONE_OFFSET, ZONE, ZONED_DATE_TIME, OFFSET_DATE_TIME, OFFSET_TIME = range(FIRST_OF_FIELDS, 65)
-PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE = range(65, 70)
-MOST_TAGS = 70
-MATH_CONTEXT = 70  # never on a tape
+PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE, ADDRESS, FINITE_DURATION, BIG_INT = range(65, 73)
+MOST_TAGS = 73
+MATH_CONTEXT = 73  # never on a tape
 
 SIDES = 6
 """The number of the names of the sides of an Either, among the enums."""

@@ -20,6 +20,7 @@ from statestore.formats.kernels.kryo_forms import (
     AS_LIST,
     BEHIND,
     BIG_DECIMAL,
+    BIG_INT,
     BIG_INTEGER,
     BITS,
     BOOL,
@@ -34,6 +35,7 @@ from statestore.formats.kernels.kryo_forms import (
     EMPTY_LIST,
     EMPTY_MAP,
     ENUM_SET,
+    ENUMERATION,
     FIRST_OF_FIELDS,
     FLAG,
     FLAGGED_TEXT,
@@ -41,6 +43,7 @@ from statestore.formats.kernels.kryo_forms import (
     INSTANT,
     INT,
     INT_NUMBER,
+    LAST_SHOWN,
     LIST,
     LOCAL_DATE,
     LOCAL_DATE_TIME,
@@ -81,10 +84,21 @@ from statestore.formats.kernels.kryo_forms import (
     UNSIGNED,
     UUID,
     VALUE,
+    VALUE_OF,
     VOID,
     WRAPPED,
 )
-from statestore.formats.kernels.kryo_leaves import bits, constants, deltas, numbers, put, repeat
+from statestore.formats.kernels.kryo_leaves import (
+    bits,
+    classed_leaf,
+    constants,
+    date_time,
+    deltas,
+    numbers,
+    put,
+    put_part,
+    repeat,
+)
 from statestore.formats.kernels.kryo_parts import (
     class_form,
     class_object,
@@ -250,14 +264,14 @@ def walk_object(
                     return OPAQUE
                 if keep and parent != -2:
                     source = int(refs[marker - 2])
-                    if source < 0 or source >= n or tape[BEHIND, source] <= source:
+                    size = 1 if source < -1 else 0
+                    if 0 <= source < n and tape[BEHIND, source] > source:
+                        size = int(tape[BEHIND, source]) - source
+                    if size == 0 or n + size > most:
                         return OPAQUE  # an object that contains itself has no end
-                    size = int(tape[BEHIND, source]) - source
-                    if n + size > most:
-                        return OPAQUE
                     if n + size > room:
                         return FULL
-                    n = repeat(tape, source, n, parent)
+                    n = put_part(tape, n, source, parent) if source < -1 else repeat(tape, source, n, parent)
                 continue
             elif tracked == 1:
                 if keep:
@@ -265,8 +279,7 @@ def walk_object(
                         return FULL
                     refs[objects] = n if parent != -2 and action != _ENTRIES else -1
                 objects += 1
-        tag, value, more = kind, 0, 0
-        is_leaf = True
+        tag, value, more, is_leaf = kind, 0, 0, True
         if action == _ENTRIES:
             if kind == TUPLE and a == 2:
                 stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 2, 0, parent
@@ -279,12 +292,10 @@ def walk_object(
             tag = NULL
         elif kind in (TEXT, FLAGGED_TEXT):
             tag, value, more, at = text(data, at, end)
+            if kind == FLAGGED_TEXT and at >= 0:
+                _, at = varint(data, at, end, 5)
             if at < 0:
                 return -at
-            if kind == FLAGGED_TEXT:
-                _, at = varint(data, at, end, 5)
-                if at < 0:
-                    return -at
         elif kind in (INT, FLAG):
             value, at = varint(data, at, end, 5)
             if at < 0:
@@ -400,30 +411,25 @@ def walk_object(
             value, at = field_number(data, at, end, kind == OFFSET)
             if at < 0:
                 return -at
+        elif kind in (VALUE_OF, BIG_INT):
+            tag, value, more, objects, at = classed_leaf(
+                kind, data, at, end, forms, names, name_ends, name_forms, registered, known, refs, objects, keep,
+                n if parent != -2 else -1,
+            )  # fmt: skip
+            if at < 0:
+                return -at
+        elif kind == ENUMERATION and int(forms[form, 3]) == 1:
+            tag, more = CONSTANT, a
+        elif kind == LOCAL_DATE_TIME and is_old:
+            value, more, objects, at = date_time(data, at, end, keep, keep and parent != -2, tape, n, refs, objects)
+            if at < 0:
+                return -at
         elif kind in (LOCAL_DATE, LOCAL_TIME, LOCAL_DATE_TIME):
             if kind != LOCAL_TIME:
-                if is_old and kind == LOCAL_DATE_TIME:  # an object of its own
-                    if at >= end:
-                        return SHORT
-                    if data[at] != 1:
-                        return OPAQUE
-                    at += 1
-                    if keep:
-                        refs[objects] = -1
-                    objects += 1
                 value, at = local_date(data, at, end, is_old)
                 if at < 0:
                     return -at
             if kind != LOCAL_DATE:
-                if is_old and kind == LOCAL_DATE_TIME:
-                    if at >= end:
-                        return SHORT
-                    if data[at] != 1:
-                        return OPAQUE
-                    at += 1
-                    if keep:
-                        refs[objects] = -1
-                    objects += 1
                 more, at = local_time(data, at, end, is_old)
                 if at < 0:
                     return -at
@@ -444,11 +450,15 @@ def walk_object(
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 1, 0, parent
             depth += 1
             continue
-        if kind == SHOWN:
-            size = int(forms[form, 3]) - 1
+        if kind in (SHOWN, LAST_SHOWN):
+            size, last = int(forms[form, 3]) - 1, 1 if kind == LAST_SHOWN else 0
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _FIELDS, size, a + 1, -2
+            if last == 1:
+                stack[depth, 1], stack[depth, 2], stack[depth, 3] = 1, a + size, parent
             depth += 1
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _OF_FORM, 1, a, parent
+            if last == 1:
+                stack[depth, 0], stack[depth, 1], stack[depth, 3] = _FIELDS, size, -2
             depth += 1
             continue
         size, header, shared, least = 0, False, False, 1

@@ -1,6 +1,8 @@
 """Enums of a job in values of Kryo, which writes a constant as its number: a user declares their constants.
 
-A constant with a body is written under a class of its own, ``Color$1``, with the number that it has in ``Color``.
+A constant with a body is written under a class of its own, ``Color$1``, with the number that it has in ``Color``. The
+values of an ``Enumeration`` of Scala are written as the class of its object, ``Weekday$``, and their ID. An object of
+Scala that is a value itself, as a ``case object``, is its own only constant.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from statestore.formats.flink.serializers.flink_types import KryoOf
 
 CLASS = "class:"
 """The word in front of a class that is declared, where the name of a state stands otherwise."""
+_ENUMERATION_VALUE = "scala.Enumeration$Val"
 _EXPECTED = "expected the constants of an enum in their order, such as class:shop.Color=enum<RED, GREEN, BLUE>"
 _ENUM = re.compile(r"enum\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 _BODY = re.compile(r"\$[0-9]+$")
@@ -42,9 +45,21 @@ def remedy_for(kind: KryoOf, name: str | None) -> str:
     given = dict(kind.registrations)
     if name is None and kind.class_name in given:
         name = kind.class_name
+    if name == _ENUMERATION_VALUE:
+        return f"give --type '{CLASS}shop.Weekday$=enum<...>' for each Enumeration, with its values in their order"
     if name is None or kind.has_defaults or not _is_class(name) or name.startswith(_NEVER_OF_A_JOB):
         return ""
     declared = dict(kind.enums)
+    if name.endswith("$"):
+        own = re.split(r"[.$]", name[:-1])[-1]
+        return (
+            ""
+            if name in declared or given.get(name) or not own
+            else (
+                f"if {name} is an object, give --type '{CLASS}{name}=enum<{own}>', and if it is an Enumeration, "
+                f"'{CLASS}{name}=enum<...>' with its values in the order of their IDs from 0 on"
+            )
+        )
     whole = _BODY.sub("", name)
     if whole in declared or not _is_class(whole):
         whole = name
