@@ -36,8 +36,24 @@ def put(tape: Any, n: int, tag: int, value: int, more: int, parent: int) -> int:
     return n + 1
 
 
+def put_part(tape: Any, n: int, part: int, parent: int) -> int:
+    """Write the date or the time of day of a `date_time` as a value of its own, and return the next entry's number.
+
+    ``part`` is what the references have for it: -2 less twice the entry of the whole, and 1 less for the time.
+    """
+    whole = (-2 - part) >> 1
+    if (-2 - part) & 1 == 1:
+        return put(tape, n, LOCAL_TIME, 0, int(tape[MORE, whole]), parent)
+    return put(tape, n, LOCAL_DATE, int(tape[VALUE, whole]), 0, parent)
+
+
 def repeat(tape: Any, source: int, n: int, parent: int) -> int:
-    """Write an entry and all that it contains once more, from entry ``n`` on, and return the number of the next one."""
+    """Write an entry and all that it contains once more, from entry ``n`` on, and return the number of the next one.
+
+    ``source`` is the entry, or below -1 a part as in `put_part`.
+    """
+    if source < -1:
+        return put_part(tape, n, source, parent)
     size = int(tape[BEHIND, source]) - source
     for k in range(size):
         tape[TAG, n + k] = tape[TAG, source + k]
@@ -149,17 +165,6 @@ def numbers(
     return n, at
 
 
-def put_part(tape: Any, n: int, part: int, parent: int) -> int:
-    """Write the date or the time of day of a `date_time` as a value of its own, and return the next entry's number.
-
-    ``part`` is what the references have for it: -2 less twice the entry of the whole, and 1 less for the time.
-    """
-    whole = (-2 - part) >> 1
-    if (-2 - part) & 1 == 1:
-        return put(tape, n, LOCAL_TIME, 0, int(tape[MORE, whole]), parent)
-    return put(tape, n, LOCAL_DATE, int(tape[VALUE, whole]), 0, parent)
-
-
 def date_part(
     data: Any, at: int, end: int, is_time: bool, keep: bool, is_kept: bool, tape: Any, n: int, refs: Any, objects: int
 ) -> tuple[int, int, int]:
@@ -204,7 +209,7 @@ def date_time(
     return date, time, objects, at
 
 
-def classed_leaf(
+def named_leaf(
     kind: int,
     data: Any,
     at: int,

@@ -88,17 +88,7 @@ from statestore.formats.kernels.kryo_forms import (
     VOID,
     WRAPPED,
 )
-from statestore.formats.kernels.kryo_leaves import (
-    bits,
-    classed_leaf,
-    constants,
-    date_time,
-    deltas,
-    numbers,
-    put,
-    put_part,
-    repeat,
-)
+from statestore.formats.kernels.kryo_leaves import bits, constants, date_time, deltas, named_leaf, numbers, put, repeat
 from statestore.formats.kernels.kryo_parts import (
     class_form,
     class_object,
@@ -271,7 +261,7 @@ def walk_object(
                         return OPAQUE  # an object that contains itself has no end
                     if n + size > room:
                         return FULL
-                    n = put_part(tape, n, source, parent) if source < -1 else repeat(tape, source, n, parent)
+                    n = repeat(tape, source, n, parent)
                 continue
             elif tracked == 1:
                 if keep:
@@ -412,7 +402,7 @@ def walk_object(
             if at < 0:
                 return -at
         elif kind in (VALUE_OF, BIG_INT):
-            tag, value, more, objects, at = classed_leaf(
+            tag, value, more, objects, at = named_leaf(
                 kind, data, at, end, forms, names, name_ends, name_forms, registered, known, refs, objects, keep,
                 n if parent != -2 else -1,
             )  # fmt: skip
