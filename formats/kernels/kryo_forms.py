@@ -76,12 +76,15 @@ DELTAS = 52  # varint count | the largest, where there is one | varints, each th
 SIDE = 53  # the left (a: 0) or right (1) value of an Either
 WRAPPED = 54  # the class of the elements, an object of its own | an array
 SHOWN = 55  # fields, in forms as those of objects of fields; the first is shown, which tells its class
+LAST_SHOWN = 56  # fields, as those of SHOWN; the last is shown
+VALUE_OF = 57  # the object of an Enumeration, of form ENUMERATION | the ID of the value, of 4 bytes
+ENUMERATION = 58  # an object without bytes; a: its number among the enums; with 1 behind it is a constant itself
 
 # Objects of a job's classes, by their declarations. Nothing in their bytes tells the fields or their types.
-OBJECT = 56  # fields, in so many forms from a on as the fourth number says; the form before them is that of the class
-CLASS = 57  # whether it has variables of types | its number, beside that of other objects' | whether their types vary
-FIELD = 58  # what a field may hold: NULLABLE or so | its form, 0 for an object that tells its class | its hint, or 0
-HINT = 59  # what a field's type says of the objects inside: a form of an object, or 0 | the first FIELD | the second
+OBJECT = 59  # fields, in so many forms from a on as the fourth number says; the form before them is that of the class
+CLASS = 60  # whether it has variables of types | its number, beside that of other objects' | whether their types vary
+FIELD = 61  # what a field may hold: NULLABLE or so | its form, 0 for an object that tells its class | its hint, or 0
+HINT = 62  # what a field's type says of the objects inside: a form of an object, or 0 | the first FIELD | the second
 NULLABLE, UNKNOWN = 1, 2
 """How a FIELD of a form that has no back references may be null; UNKNOWN: only null can be read."""
 WITHOUT_HINT, TAKES_HINT, UNSURE = 2, 3, 4
@@ -91,11 +94,11 @@ OF_HINT, OF_FORM = 20, (1 << 19) - 1
 
 # Objects of fields, each in a form of its own: a is the first of these forms, and the fourth number says how many.
 # They are also tags, whose entries contain those of the fields.
-FIRST_OF_FIELDS = 60
-ZONE_OFFSET, ZONE, ZONED_DATE_TIME, OFFSET_DATE_TIME, OFFSET_TIME = range(FIRST_OF_FIELDS, 65)
-PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE = range(65, 70)
-MOST_TAGS = 70
-MATH_CONTEXT = 70  # never on a tape
+FIRST_OF_FIELDS = 63
+ZONE_OFFSET, ZONE, ZONED_DATE_TIME, OFFSET_DATE_TIME, OFFSET_TIME = range(FIRST_OF_FIELDS, 68)
+PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE, ADDRESS, FINITE_DURATION, BIG_INT = range(68, 76)
+MOST_TAGS = 76
+MATH_CONTEXT = 76  # never on a tape
 
 SIDES = 6
 """The number of the names of the sides of an Either, among the enums."""

@@ -1,25 +1,31 @@
-"""Objects of Kryo that are lists of leaves: sets of bits and of constants, and tuples of numbers.
+"""Objects of Kryo that are lists of leaves, such as sets of bits, and leaves whose parts are objects of their own.
 
-Written for numba as ``kryo_walk`` is. Each returns the entry behind the list and the position behind it in the data, or
--SHORT, -WRONG or -FULL. ``keep``: write the list to the tape, from entry ``n`` on.
+Written for numba as ``kryo_walk`` is. A list returns the entry behind it and the position behind it in the data, or
+-SHORT, -WRONG, -FULL or -OPAQUE. ``keep``: write the list to the tape, from entry ``n`` on.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from statestore.formats.kernels.flink_steps import FULL, SHORT, WRONG
+from statestore.formats.kernels.flink_steps import FULL, OPAQUE, SHORT, WRONG
 from statestore.formats.kernels.kryo_forms import (
     BEHIND,
+    BIG_INT,
+    BIG_INTEGER,
     CONSTANT,
+    ENUMERATION,
     INT,
     LIST,
+    LOCAL_DATE,
+    LOCAL_TIME,
     MORE,
     PARENT,
     TAG,
     VALUE,
+    VALUE_OF,
 )
-from statestore.formats.kernels.kryo_parts import fixed, varint
+from statestore.formats.kernels.kryo_parts import class_form, fixed, local_date, local_time, signed, varint, varlong
 
 _MOST_BIT = 0x7FFFFFFF
 
@@ -30,8 +36,24 @@ def put(tape: Any, n: int, tag: int, value: int, more: int, parent: int) -> int:
     return n + 1
 
 
+def put_part(tape: Any, n: int, part: int, parent: int) -> int:
+    """Write the date or the time of day of a `date_time` as a value of its own, and return the next entry's number.
+
+    ``part`` is what the references have for it: -2 less twice the entry of the whole, and 1 less for the time.
+    """
+    whole = (-2 - part) >> 1
+    if (-2 - part) & 1 == 1:
+        return put(tape, n, LOCAL_TIME, 0, int(tape[MORE, whole]), parent)
+    return put(tape, n, LOCAL_DATE, int(tape[VALUE, whole]), 0, parent)
+
+
 def repeat(tape: Any, source: int, n: int, parent: int) -> int:
-    """Write an entry and all that it contains once more, from entry ``n`` on, and return the number of the next one."""
+    """Write an entry and all that it contains once more, from entry ``n`` on, and return the number of the next one.
+
+    ``source`` is the entry, or below -1 a part as in `put_part`.
+    """
+    if source < -1:
+        return put_part(tape, n, source, parent)
     size = int(tape[BEHIND, source]) - source
     for k in range(size):
         tape[TAG, n + k] = tape[TAG, source + k]
@@ -141,3 +163,107 @@ def numbers(
     if keep and is_list:
         tape[BEHIND, inner] = n
     return n, at
+
+
+def date_part(
+    data: Any, at: int, end: int, is_time: bool, keep: bool, is_kept: bool, tape: Any, n: int, refs: Any, objects: int
+) -> tuple[int, int, int]:
+    """A date or a time of day that is an object of its own: its number, the number of objects, the position behind it.
+
+    Java shares them: all midnights are one object, and times of one day that follow from one another have one date.
+    """
+    column = MORE if is_time else VALUE
+    marker, at = varint(data, at, end, 5)
+    if at < 0:
+        return 0, objects, at
+    if marker == 0 or marker - 2 >= objects:
+        return 0, objects, -WRONG
+    if marker == 1:
+        if keep:
+            refs[objects] = (-3 if is_time else -2) - 2 * n if is_kept else -1
+        value, at = local_time(data, at, end, True) if is_time else local_date(data, at, end, True)
+        return value, objects + 1, at
+    if not is_kept:
+        return 0, objects, at
+    source = int(refs[marker - 2])
+    if source >= 0:
+        if source >= n or int(tape[TAG, source]) != (LOCAL_TIME if is_time else LOCAL_DATE):
+            return 0, objects, -WRONG
+        return int(tape[column, source]), objects, at
+    if source == -1:
+        return 0, objects, -OPAQUE
+    whole = (-2 - source) >> 1
+    if whole >= n or ((-2 - source) & 1 == 1) != is_time:
+        return 0, objects, -WRONG
+    return int(tape[column, whole]), objects, at
+
+
+def date_time(
+    data: Any, at: int, end: int, keep: bool, is_kept: bool, tape: Any, n: int, refs: Any, objects: int
+) -> tuple[int, int, int, int]:
+    """A date and a time of day of Kryo 2: their numbers, the number of objects, and the position behind."""
+    time = 0
+    date, objects, at = date_part(data, at, end, False, keep, is_kept, tape, n, refs, objects)
+    if at >= 0:
+        time, objects, at = date_part(data, at, end, True, keep, is_kept, tape, n, refs, objects)
+    return date, time, objects, at
+
+
+def named_leaf(
+    kind: int,
+    data: Any,
+    at: int,
+    end: int,
+    forms: Any,
+    names: Any,
+    name_ends: Any,
+    name_forms: Any,
+    registered: Any,
+    known: Any,
+    refs: Any,
+    objects: int,
+    keep: bool,
+    entry: int,
+) -> tuple[int, int, int, int, int]:
+    """A leaf that begins with an object and its class: tag, value, more, the number of objects, the position behind it.
+
+    A value of an Enumeration is the object of the Enumeration, which Chill writes, and the ID. A ``BigInt`` is a
+    ``BigInteger``, and from Scala 2.13 on a long behind it: the number where the first is null, else the least long.
+    ``entry`` is that of the leaf, or -1 where it is not kept.
+    """
+    form, at = class_form(data, at, end, names, name_ends, name_forms, registered, known)
+    if at < 0:
+        return kind, 0, 0, objects, at
+    if kind == BIG_INT and form < 0:
+        value, at = varlong(data, at, end)
+        return BIG_INT, signed(value), 0, objects, at
+    if form <= 0 or int(forms[form, 0]) != (ENUMERATION if kind == VALUE_OF else BIG_INTEGER):
+        return kind, 0, 0, objects, -OPAQUE
+    marker, at = varint(data, at, end, 5)
+    if at < 0:
+        return kind, 0, 0, objects, at
+    if marker == 0 or marker - 2 >= objects:
+        return kind, 0, 0, objects, -WRONG
+    if marker == 1:
+        if keep:
+            refs[objects] = -1 if kind == VALUE_OF else entry
+        objects += 1
+    if kind == VALUE_OF:
+        if end - at < 4:
+            return kind, 0, 0, objects, -SHORT
+        value = fixed(data, at, 4, True)
+        return CONSTANT, value, int(forms[form, 2]), objects, at + 4 if value >= 0 else -OPAQUE
+    if marker != 1:
+        return kind, 0, 0, objects, -OPAQUE
+    size, at = varint(data, at, end, 5)
+    if at < 0:
+        return kind, 0, 0, objects, at
+    if size < 2:
+        return kind, 0, 0, objects, -WRONG
+    if size - 1 > end - at:
+        return kind, 0, 0, objects, -SHORT
+    value, at = at, at + size - 1
+    k = 0
+    while k < 9 and at + k < end and int(data[at + k]) == 0xFF:
+        k += 1
+    return BIG_INTEGER, value, size - 1, objects, at + 9 if k == 9 else at

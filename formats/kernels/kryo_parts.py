@@ -20,7 +20,7 @@ from statestore.formats.kernels.kryo_forms import (
     LAST_END,
     LAST_FORM,
     LOCAL_DATE,
-    LOCAL_DATE_TIME,
+    LOCAL_TIME,
     LONG,
     LONG_NUMBER,
     MILLIS,
@@ -322,33 +322,14 @@ def local_time(data: Any, at: int, end: int, is_old: bool) -> tuple[int, int]:
     return ((hour * 60 + minute) * 60 + second) * 1000000000 + nano, at
 
 
-def date_or_time(
-    data: Any, at: int, end: int, kind: int, is_old: bool, keep: bool, refs: Any, objects: int
-) -> tuple[int, int, int, int]:
-    """A date as a number, a time as another, the objects so far, and the position behind (negative as in `varint`).
-
-    Kryo 2 writes a date with a time as two objects, which nothing but its own bytes can refer to.
-    """
+def date_or_time(data: Any, at: int, end: int, kind: int, is_old: bool) -> tuple[int, int, int]:
+    """A date as a number, a time of day as another, and the position behind them (negative as in `varint`)."""
     value, more = 0, 0
-    is_pair = is_old and kind == LOCAL_DATE_TIME
-    for part in range(2):
-        if kind == LOCAL_DATE_TIME or (part == 0) == (kind == LOCAL_DATE):
-            if is_pair:
-                if at >= end:
-                    return 0, 0, objects, -SHORT
-                if data[at] != 1:
-                    return 0, 0, objects, -OPAQUE
-                at += 1
-                if keep:
-                    refs[objects] = -1
-                objects += 1
-            if part == 0:
-                value, at = local_date(data, at, end, is_old)
-            else:
-                more, at = local_time(data, at, end, is_old)
-            if at < 0:
-                return 0, 0, objects, at
-    return value, more, objects, at
+    if kind != LOCAL_TIME:
+        value, at = local_date(data, at, end, is_old)
+    if at >= 0 and kind != LOCAL_DATE:
+        more, at = local_time(data, at, end, is_old)
+    return value, more, at
 
 
 def moment(data: Any, at: int, end: int, is_duration: bool, is_old: bool) -> tuple[int, int, int]:

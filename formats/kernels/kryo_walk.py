@@ -20,6 +20,7 @@ from statestore.formats.kernels.kryo_forms import (
     AS_LIST,
     BEHIND,
     BIG_DECIMAL,
+    BIG_INT,
     BIG_INTEGER,
     BITS,
     BOOL,
@@ -34,6 +35,7 @@ from statestore.formats.kernels.kryo_forms import (
     EMPTY_LIST,
     EMPTY_MAP,
     ENUM_SET,
+    ENUMERATION,
     FIELD,
     FIRST_OF_FIELDS,
     FLAG,
@@ -42,6 +44,7 @@ from statestore.formats.kernels.kryo_forms import (
     INSTANT,
     INT,
     INT_NUMBER,
+    LAST_SHOWN,
     LIST,
     LOCAL_DATE,
     LOCAL_DATE_TIME,
@@ -88,11 +91,12 @@ from statestore.formats.kernels.kryo_forms import (
     UNSURE,
     UUID,
     VALUE,
+    VALUE_OF,
     VOID,
     WITHOUT_HINT,
     WRAPPED,
 )
-from statestore.formats.kernels.kryo_leaves import bits, constants, deltas, numbers, put, repeat
+from statestore.formats.kernels.kryo_leaves import bits, constants, date_time, deltas, named_leaf, numbers, put, repeat
 from statestore.formats.kernels.kryo_parts import (
     class_form,
     class_object,
@@ -277,11 +281,11 @@ def walk_object(
                     return OPAQUE
                 if keep and parent != -2:
                     source = int(refs[marker - 2])
-                    if source < 0 or source >= n or tape[BEHIND, source] <= source:
+                    size = 1 if source < -1 else 0
+                    if 0 <= source < n and tape[BEHIND, source] > source:
+                        size = int(tape[BEHIND, source]) - source
+                    if size == 0 or n + size > most:
                         return OPAQUE  # an object that contains itself has no end
-                    size = int(tape[BEHIND, source]) - source
-                    if n + size > most:
-                        return OPAQUE
                     if n + size > room:
                         return FULL
                     n = repeat(tape, source, n, parent)
@@ -292,8 +296,7 @@ def walk_object(
                         return FULL
                     refs[objects] = n if parent != -2 and action != _ENTRIES else -1
                 objects += 1
-        tag, value, more = kind, 0, 0
-        is_leaf = True
+        tag, value, more, is_leaf = kind, 0, 0, True
         if action == _ENTRIES:
             if kind == TUPLE and a == 2:
                 stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _ANY, 2, 0, parent
@@ -306,12 +309,10 @@ def walk_object(
             tag = NULL
         elif kind in (TEXT, FLAGGED_TEXT):
             tag, value, more, at = text(data, at, end)
+            if kind == FLAGGED_TEXT and at >= 0:
+                _, at = varint(data, at, end, 5)
             if at < 0:
                 return -at
-            if kind == FLAGGED_TEXT:
-                _, at = varint(data, at, end, 5)
-                if at < 0:
-                    return -at
         elif kind in (INT, FLAG):
             value, at = varint(data, at, end, 5)
             if at < 0:
@@ -394,8 +395,21 @@ def walk_object(
             value, at = field_number(data, at, end, kind == OFFSET)
             if at < 0:
                 return -at
+        elif kind in (VALUE_OF, BIG_INT):
+            tag, value, more, objects, at = named_leaf(
+                kind, data, at, end, forms, names, name_ends, name_forms, registered, known, refs, objects, keep,
+                n if parent != -2 else -1,
+            )  # fmt: skip
+            if at < 0:
+                return -at
+        elif kind == ENUMERATION and int(forms[form, 3]) == 1:
+            tag, more = CONSTANT, a
+        elif kind == LOCAL_DATE_TIME and is_old:
+            value, more, objects, at = date_time(data, at, end, keep, keep and parent != -2, tape, n, refs, objects)
+            if at < 0:
+                return -at
         elif kind in (LOCAL_DATE, LOCAL_TIME, LOCAL_DATE_TIME):
-            value, more, objects, at = date_or_time(data, at, end, kind, is_old, keep, refs, objects)
+            value, more, at = date_or_time(data, at, end, kind, is_old)
             if at < 0:
                 return -at
         else:
@@ -422,11 +436,15 @@ def walk_object(
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = action, 1, hint, parent
             depth += 1
             continue
-        if kind == SHOWN:
-            size = int(forms[form, 3]) - 1
+        if kind in (SHOWN, LAST_SHOWN):
+            size, last = int(forms[form, 3]) - 1, 1 if kind == LAST_SHOWN else 0
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _FIELDS, size, a + 1, -2
+            if last == 1:
+                stack[depth, 1], stack[depth, 2], stack[depth, 3] = 1, a + size, parent
             depth += 1
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = _OF_FORM, 1, a, parent
+            if last == 1:
+                stack[depth, 0], stack[depth, 1], stack[depth, 3] = _FIELDS, size, -2
             depth += 1
             continue
         size, header, shared, least, slot = 0, False, False, 1, 0

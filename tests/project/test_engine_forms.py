@@ -16,7 +16,7 @@ from benchmarks import engine_forms
 from benchmarks.engines import flink_forms, kafka_forms
 from benchmarks.engines.flink_forms import DISTINCT, FORMS, kryo_lines, note, tags
 from benchmarks.engines.flink_snapshots import FIRST_KEY
-from benchmarks.engines.kafka_forms import Records
+from benchmarks.engines.kafka_forms import Records, item
 from benchmarks.results.other_files import FILES, figures_of_lines
 
 

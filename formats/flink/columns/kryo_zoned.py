@@ -1,6 +1,7 @@
-"""Texts of values of Kryo that are objects of fields: times with zones, parts of dates, periods and locales.
+"""Values of Kryo that are objects of fields: times with zones, parts of dates, periods, locales and addresses.
 
-They are those of ``toString``. Kryo 5 does not write the offset of a time in a region, so its text has none.
+They are the texts of ``toString``. Kryo 5 does not write the offset of a time in a region, so its text has none. The
+text of an address is its host and port. Of Scala's ``FiniteDuration`` a duration remains.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from statestore.formats.flink.columns.time_texts import date_time_texts, time_te
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bools, Ints
 
+_MOST_PORT = 65535
+_UNIT_NANOS: Ints = np.array([1, 10**3, 10**6, 10**9, 60 * 10**9, 3600 * 10**9, 86400 * 10**9])
 _MOST_OFFSET = 18 * 3600
 _MOST_YEAR = 999_999_999
+_SECOND = 1_000_000_000
 _TURNED = (forms.OFFSET_TIME, forms.PERIOD, forms.YEAR_MONTH, forms.MONTH_DAY)
 """The objects of which Kryo 2 has the fields, in the order of their names, in the reverse of the order in the text."""
 
@@ -46,7 +50,15 @@ def with_texts(tape: Tape, is_old: bool) -> Tape:
     base = len(tape.data)
     for kind in range(forms.FIRST_OF_FIELDS, forms.MOST_TAGS):
         rows = wanted[tape.tag[wanted] == kind]
-        if len(rows):
+        if len(rows) and kind == forms.FINITE_DURATION:
+            nanos = _nanos(tape, *_fields(tape, rows))
+            tag[rows], value[rows], more[rows] = forms.DURATION, nanos // _SECOND, nanos % _SECOND
+        elif len(rows) and kind == forms.BIG_INT:
+            numbers = value[rows].astype(">i8").view(np.uint8)
+            tag[rows], value[rows], more[rows] = forms.BIG_INTEGER, base + np.arange(0, len(numbers), 8), 8
+            data.append(numbers)
+            base += len(numbers)
+        elif len(rows):
             cells = cells_of(_texts(tape, rows, kind, is_old))
             tag[rows], value[rows], more[rows] = forms.UTF_TEXT, base + cells.start, cells.size
             data.append(cells.data)
@@ -76,7 +88,7 @@ def _texts(tape: Tape, rows: Ints, kind: int, is_old: bool) -> pa.Array:
 
 def _check(right: Bools) -> None:
     if not right.all():
-        raise Wrong("fields that no such object of java.time or Locale has", "an object of Kryo")
+        raise Wrong("fields that no such object has", "an object of Kryo")
 
 
 def _in_bounds(value: Ints, least: int, most: int) -> Ints:
@@ -176,6 +188,24 @@ def _locale(tape: Tape, *parts: Ints) -> pa.Array:
     return pc.if_else(pc.or_(no_variant, alone), short, _joined(short, "_", variant))
 
 
+def _address(tape: Tape, host: Ints, port: Ints) -> pa.Array:
+    hosts = _strings(tape, host)
+    whole = pc.if_else(pc.match_substring(hosts, ":"), _joined("[", hosts, "]"), hosts)
+    return _joined(whole, ":", _number(_in_bounds(tape.value[port], 0, _MOST_PORT)))
+
+
+def _nanos(tape: Tape, length: Ints, *parts: Ints) -> Ints:
+    """Nanoseconds of durations, which Scala keeps within 64 bits. Kryo 5 has a 1 in front of the unit."""
+    *front, unit = parts
+    for each in front:
+        _check(tape.value[each] == 1)
+    _check((tape.tag[unit] == forms.CONSTANT) & (tape.value[unit] < len(_UNIT_NANOS)))
+    count, nanos = tape.value[length], _UNIT_NANOS[tape.value[unit]]
+    most = (2**63 - 1) // nanos
+    _check((count >= -most) & (count <= most))
+    return count * nanos
+
+
 _TEXTS: Mapping[int, Callable[..., pa.Array]] = {
     forms.ZONE_OFFSET: _offsets,
     forms.ZONE: _strings,
@@ -187,5 +217,6 @@ _TEXTS: Mapping[int, Callable[..., pa.Array]] = {
     forms.YEAR_MONTH: _year_month,
     forms.MONTH_DAY: _month_day,
     forms.LOCALE: _locale,
+    forms.ADDRESS: _address,
 }
 """The texts for the entries of the fields, those of Kryo 2 in the order that Kryo 5 has."""

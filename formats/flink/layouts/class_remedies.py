@@ -1,6 +1,8 @@
 """What a user can declare to read a value of Kryo with objects of a job's class.
 
-A constant of an enum with a body is written under a class of its own, ``Color$1``.
+A constant of an enum with a body is written under a class of its own, ``Color$1``. The values of an ``Enumeration`` of
+Scala are written as the class of its object, ``Weekday$``, and their ID. An object of Scala that is a value itself, as
+a ``case object``, is its own only constant.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from statestore.formats.flink.layouts.class_declarations import CLASS, is_class_
 from statestore.formats.flink.layouts.kryo_classes import is_public
 from statestore.formats.flink.serializers.flink_types import KryoOf
 
+_ENUMERATION_VALUE = "scala.Enumeration$Val"
 _BODY = re.compile(r"\$[0-9]+$")
 _ARRAY = re.compile(r"\[+L(.+);")
 _NEVER_OF_A_JOB = ("java.", "javax.", "jdk.", "sun.", "scala.")
@@ -37,10 +40,20 @@ def remedy_for(kind: KryoOf, name: str | None) -> str:
     given = dict(kind.registrations)
     if name is None and kind.class_name in given:
         name = kind.class_name
+    if name == _ENUMERATION_VALUE:
+        return f"give --type '{CLASS}shop.Weekday$=enum<...>' for each Enumeration, with its values in their order"
     if name is None or kind.has_defaults or not _is_of_a_job(_element(name)):
         return ""
     name = _element(name)
     declared = {each.name for each in kind.classes}
+    if name.endswith("$"):
+        own = re.split(r"[.$]", name[:-1])[-1]
+        if name in declared or given.get(name) or not own:
+            return ""
+        return (
+            f"if {name} is an object, give --type '{CLASS}{name}=enum<{own}>', and if it is an Enumeration, "
+            f"'{CLASS}{name}=enum<...>' with its values in the order of their IDs from 0 on"
+        )
     whole = _BODY.sub("", name)
     if whole in declared or not is_class_name(whole):
         whole = name

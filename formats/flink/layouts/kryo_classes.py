@@ -92,7 +92,7 @@ _LISTS = (
     "concurrent.CopyOnWriteArrayList", "concurrent.ConcurrentLinkedQueue", "concurrent.ConcurrentLinkedDeque",
     "concurrent.LinkedBlockingQueue", "concurrent.LinkedBlockingDeque", "concurrent.PriorityBlockingQueue",
     "concurrent.ArrayBlockingQueue", "concurrent.ConcurrentSkipListSet", "concurrent.CopyOnWriteArraySet",
-    "concurrent.ConcurrentHashMap$KeySetView",
+    "concurrent.ConcurrentHashMap$KeySetView", "concurrent.LinkedTransferQueue", "concurrent.DelayQueue",
 )  # fmt: skip
 _VIEWS = (
     "Collections$UnmodifiableCollection", "Collections$UnmodifiableList", "Collections$UnmodifiableRandomAccessList",
@@ -119,13 +119,21 @@ _MAP_VIEWS = (
 _IMMUTABLE_LISTS = ("ListN", "List12", "SubList", "SetN", "Set12")
 _COMPARATORS = ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator")
 _ENTRIES = ("AbstractMap$SimpleEntry", "AbstractMap$SimpleImmutableEntry", "KeyValueHolder")
+_CHARSETS = ("US_ASCII", "ISO_8859_1", "UTF_8", "UTF_16", "UTF_16BE", "UTF_16LE", "UTF_32", "UTF_32BE", "UTF_32LE",
+             "ISO_8859_15", "MS1250", "MS1251", "MS1252")  # fmt: skip
 _OF_ANY = ("java.lang.Number", "java.math.BigDecimal", "java.math.BigInteger", "java.util.Collection", "java.util.Date",
-           "java.util.List", "java.util.Map", "java.util.Set", "java.time.ZoneId")  # fmt: skip
+           "java.util.List", "java.util.Map", "java.util.Set", "java.time.ZoneId", "java.lang.Comparable",
+           "java.lang.CharSequence", "java.io.Serializable", "java.lang.Iterable", "java.sql.Date", "java.sql.Time",
+           "java.sql.Timestamp", "java.util.ArrayList", "java.util.LinkedList", "java.util.HashSet",
+           "java.util.LinkedHashSet", "java.util.TreeSet", "java.util.HashMap", "java.util.LinkedHashMap",
+           "java.util.TreeMap", "java.util.BitSet", "java.util.Map$Entry", "java.net.InetSocketAddress")  # fmt: skip
 _OF_FINAL = ("[I", "[J", "[D", "[F", "[S", "[C", "[Z", "[B", "[Ljava.lang.String;", "java.util.UUID",
              "java.time.LocalDate", "java.time.LocalTime", "java.time.LocalDateTime", "java.time.Instant",
              "java.time.Duration", "java.util.Optional", "java.time.ZonedDateTime", "java.time.OffsetDateTime",
              "java.time.OffsetTime", "java.time.ZoneOffset", "java.time.Period", "java.time.Year",
-             "java.time.YearMonth", "java.time.MonthDay")  # fmt: skip
+             "java.time.YearMonth", "java.time.MonthDay", "java.util.OptionalInt", "java.util.OptionalLong",
+             "java.util.OptionalDouble", "java.util.Currency", "java.net.URI", "java.util.regex.Pattern",
+             "[Ljava.lang.Object;", "[Ljava.lang.Integer;", "[Ljava.lang.Long;", "[Ljava.lang.Double;")  # fmt: skip
 """Classes of the elements of arrays: those that others extend, so that each element tells its class, and final ones."""
 
 
@@ -225,7 +233,9 @@ def _by_name(is_old: bool) -> dict[str, _Form]:
     else:
         found["java.util.concurrent.ConcurrentSkipListMap"] = _tracked(forms.MAP, 1)
         found["java.net.URL"] = _tracked(forms.TEXT)
-    return found
+        for name in _CHARSETS:
+            found[f"sun.nio.cs.{name}"] = _tracked(forms.TEXT)
+    return {**found, **scala.AS_JAVA}
 
 
 def _of_flink(is_old: bool) -> list[tuple[str, _Form]]:
@@ -240,7 +250,7 @@ def _of_flink(is_old: bool) -> list[tuple[str, _Form]]:
         ("java.sql.Time", _tracked(forms.MILLIS, forms.SQL_TIME)),
         ("java.sql.Timestamp", _tracked(forms.MILLIS_NANOS, 0 if chill else 1)),
         ("java.net.URI", _tracked(forms.TEXT)),
-        ("java.net.InetSocketAddress", _plain(forms.OPAQUE_FORM)),
+        ("java.net.InetSocketAddress", _tracked(forms.ADDRESS)),
         ("java.util.UUID", _tracked(forms.TWO_LONGS)),
         ("java.util.Locale", _plain(forms.OPAQUE_FORM) if chill else _tracked(forms.LOCALE)),
         ("java.text.SimpleDateFormat", _plain(forms.OPAQUE_FORM)),
@@ -253,19 +263,45 @@ def _placed(form: _Form, firsts: Mapping[int, int], of_fields: Mapping[int, tupl
     return (kind, tracked, firsts[kind], len(of_fields[kind])) if kind in of_fields else form
 
 
-def _numbers_of_scala(rows: list[_Form]) -> dict[str, int]:
+def _numbers_of_scala(rows: list[_Form], is_old: bool, is_scala: bool) -> dict[str, int]:
     """Add the forms of the fields of Scala's big numbers, and return the forms of these.
 
     A ``BigDecimal`` is a number of Java, the hash code and a ``MathContext``, which is the precision and the rounding.
+    A job with Flink's Scala API has a Scala before 2.13, whose ``BigInt`` is a number of Java.
     """
     context = len(rows)
-    rows += [_plain(forms.INT), _tracked(forms.CONSTANT, 4)]
+    rows += [_plain(forms.INT), *_constant_of_a_field(is_old, 4)]
     decimal = len(rows)
-    rows += [_tracked(forms.BIG_DECIMAL), _plain(forms.INT), (forms.MATH_CONTEXT, 1, context, 2)]
+    rows += [_tracked(forms.BIG_DECIMAL), _plain(forms.INT), (forms.MATH_CONTEXT, 1, context, decimal - context)]
     whole = len(rows)
     rows += [_tracked(forms.BIG_INTEGER)]
-    rows += [(forms.SHOWN, 1, decimal, 3), (forms.SHOWN, 1, whole, 1)]
+    rows += [(forms.SHOWN, 1, decimal, 3), (forms.SHOWN, 1, whole, 1) if is_scala else _tracked(forms.BIG_INT)]
     return {"scala.math.BigDecimal": len(rows) - 2, "scala.math.BigInt": len(rows) - 1}
+
+
+def _constant_of_a_field(is_old: bool, number: int) -> tuple[_Form, ...]:
+    """The forms of a constant in a field of its enum: Kryo 5 has a 1 in front, which says that it is not null."""
+    return (_tracked(forms.CONSTANT, number),) if is_old else (_plain(forms.UNSIGNED), _plain(forms.CONSTANT, number))
+
+
+def _shown_by_one_field(rows: list[_Form], finite_duration: _Form, arrays: Mapping[str, int]) -> dict[str, int]:
+    """Add the forms of the fields of some classes of which the last field is shown, and return the forms of these.
+
+    A wrapper of Scala, whose object comes first, is "" here.
+    """
+    found: dict[str, int] = {}
+    any_object = _plain(forms.OPTIONAL)
+    for name, fields in (
+        ("java.io.File", (_tracked(forms.TEXT),)),
+        ("scala.concurrent.duration.Deadline", (finite_duration,)),
+        ("java.util.concurrent.atomic.AtomicIntegerArray", (_tracked(forms.ARRAY, arrays["int"]),)),
+        ("java.util.concurrent.atomic.AtomicLongArray", (_tracked(forms.ARRAY, arrays["long"]),)),
+        ("", (any_object, any_object)),
+    ):
+        first = len(rows)
+        rows += [*fields, (forms.LAST_SHOWN, 1, first, len(fields))]
+        found[name] = len(rows) - 1
+    return found
 
 
 _BOXES = {"Integer": "int", "Float": "float", "Boolean": "boolean", "Byte": "byte", "Character": "char",
@@ -283,15 +319,21 @@ def is_public(class_name: str) -> bool:
 def _of_enums(enums: Enums, is_old: bool, registered: Collection[str]) -> dict[str, _Form]:
     """The forms of declared enums and of their constants with bodies, which are classes with numbers behind the name.
 
+    A name that ends with $ is that of an object of Scala: an Enumeration, or with one constant that object itself.
     The numbers count all classes without a name inside the enum. A constant of an enum that is registered is written
     under the number of the enum, so other classes have such names then.
     """
     constant = _tracked if is_old else _plain
-    forms_of = {name: constant(forms.CONSTANT, number) for number, (name, _) in enumerate(enums, len(CONSTANTS))}
+    forms_of = {
+        name: (forms.ENUMERATION, 1, number, int(len(constants) == 1))
+        if name.endswith("$")
+        else constant(forms.CONSTANT, number)
+        for number, (name, constants) in enumerate(enums, len(CONSTANTS))
+    }
     bodies = {
         f"{name}${body}": forms_of[name]
         for name, constants in enums
-        if name not in registered
+        if name not in registered and not name.endswith("$")
         for body in range(1, 4 * len(constants) + 17)
     }
     return bodies | forms_of
@@ -317,6 +359,8 @@ def kryo_forms(
 
     of_fields = dict(_of_fields(is_old).values())
     of_fields[forms.LOCALE] = (_plain(forms.TEXT),) * 3
+    of_fields[forms.ADDRESS] = (_plain(forms.TEXT), _plain(forms.UNSIGNED))
+    of_fields[forms.FINITE_DURATION] = (_plain(forms.LONG), *_constant_of_a_field(is_old, 2))
     firsts: dict[int, int] = {}
     for kind, fields in of_fields.items():  # behind one another, as the walk takes them
         firsts[kind] = len(rows)
@@ -332,9 +376,14 @@ def kryo_forms(
         return kept[form]
 
     named = {name: row(form) for name, form in _by_name(is_old).items()}
+    elements = {each: row(_plain(_PRIMITIVES[each])) for each in ("int", "long")}
+    shown = _shown_by_one_field(rows, _placed(_tracked(forms.FINITE_DURATION), firsts, of_fields), elements)
+    wrapper = shown.pop("")
+    named |= shown | _numbers_of_scala(rows, is_old, is_scala)
+    named |= {name: row(form) for name, form in scala.ALWAYS_NAMED.items()}
     if is_old:
-        named |= {name: row(form) for name, form in {**scala.ALWAYS_NAMED, **(scala.NAMED if is_scala else {})}.items()}
-        named |= _numbers_of_scala(rows)
+        of_job = scala.NAMED if is_scala else scala.VALUE if any(each.name.endswith("$") for each in classes) else {}
+        named |= {name: row(form) for name, form in of_job.items()}
     named |= {name: row(_tracked(kind)) for name, (kind, _) in _of_fields(is_old).items()}
     for letter, primitive in zip("IFZBCSJD", _PRIMITIVES, strict=True):
         element = row(_plain(_PRIMITIVES[primitive]))
@@ -350,7 +399,7 @@ def kryo_forms(
     numbers = [named[each] if each in named else row(_plain(_PRIMITIVES[each])) for each in _FIRST_NUMBERS]
     numbers.append(row(_plain(forms.VOID)) if is_old else 0)
     of_scala = scala.NUMBERED if is_old else ()
-    numbers += [row(form) for _, form in of_scala]
+    numbers += [wrapper if name in scala.WRAPPERS else row(form) for name, form in of_scala]
     numbers += [0] * (FIRST_OF_FLINK - len(numbers))
     names_of_scala = {name for name, _ in of_scala}
     fixed = {*_FIRST_NUMBERS, *(f"java.lang.{box}" for box in _BOXES), "java.lang.Void"}

@@ -31,12 +31,16 @@ def _numbers(letters: str) -> Form:
 
 
 _IMMUTABLE, _MUTABLE = "scala.collection.immutable.", "scala.collection.mutable."
+_CONVERT, _ENUMERATION = "scala.collection.convert.Wrappers$", "scala.Enumeration$"
+_LATER_CONVERT = "scala.collection.convert.JavaCollectionWrappers$"  # of Scala 2.13
+WRAPPERS = tuple(f"{_CONVERT}{name}Wrapper" for name in ("Seq", "Map", "JList", "JMap"))
+"""Numbered classes with two fields: the object that made them, and the collection, which is shown."""
+VALUE: Mapping[str, Form] = {f"{_ENUMERATION}Val": (forms.VALUE_OF, 1, 0, 0)}
 _ONES = ("J", "I", "D")
 _TWOS = ("JJ", "JI", "JD", "IJ", "II", "ID", "DJ", "DI", "DD")
 
 NUMBERED: tuple[tuple[str, Form], ...] = (
-    *((f"scala.collection.convert.Wrappers${name}Wrapper", _OPAQUE) for name in ("Seq", "Iterator", "Map", "JList",
-                                                                                "JMap")),
+    *((f"{_CONVERT}{name}Wrapper", _OPAQUE) for name in ("Seq", "Iterator", "Map", "JList", "JMap")),
     ("scala.Some", _VALUE),
     ("scala.util.Left", (forms.SIDE, 1, 0, 0)),
     ("scala.util.Right", (forms.SIDE, 1, 1, 0)),
@@ -51,7 +55,7 @@ NUMBERED: tuple[tuple[str, Form], ...] = (
     (f"{_MUTABLE}BitSet", _LIST),
     (f"{_MUTABLE}HashMap", _PAIRS),
     (f"{_MUTABLE}HashSet", _LIST),
-    ("scala.collection.convert.Wrappers$IterableWrapper", _VALUE),
+    (f"{_CONVERT}IterableWrapper", _VALUE),
     *((f"scala.Tuple{count}", (forms.TUPLE, 1, count, 0)) for count in range(1, 23)),
     *((f"scala.Tuple1$mc{letters}$sp", _numbers(letters)) for letters in _ONES),
     *((f"scala.Tuple2$mc{letters}$sp", _numbers(letters)) for letters in _TWOS),
@@ -77,6 +81,12 @@ NAMED: Mapping[str, Form] = {
     **{_MUTABLE + name: _PAIRS for name in _MUTABLE_MAPS},
     **{f"{_IMMUTABLE}BitSet$BitSet{which}": (forms.DELTAS, 1, 0, 0) for which in "12N"},
     **{f"{_MUTABLE}WrappedArray$of{name}": (forms.WRAPPED, 1, 0, 0) for name in _ARRAYS},
+    f"{_CONVERT}JSetWrapper": _LIST,
+    f"{_CONVERT}JConcurrentMapWrapper": _PAIRS,
+    **VALUE,
+    f"{_ENUMERATION}ValueSet": (forms.ORDERED, 1, 0, 0),
+    f"{_ENUMERATION}ValueOrdering$": _NOTHING,
+    "scala.util.matching.Regex": (forms.TEXT, 1, 0, 0),
     f"{_IMMUTABLE}HashSet$EmptyHashSet$": _EMPTY,
     f"{_IMMUTABLE}TreeSet": (forms.ORDERED, 1, 0, 0),
     f"{_IMMUTABLE}TreeMap": (forms.PAIRS, 1, 1, 0),
@@ -84,8 +94,25 @@ NAMED: Mapping[str, Form] = {
 """The classes that are written by their names, where it is known that the Scala API is used."""
 
 ALWAYS_NAMED: Mapping[str, Form] = {
+    "scala.concurrent.duration.FiniteDuration": (forms.FINITE_DURATION, 1, 0, 0),
+    "scala.Some": _VALUE,
+    "scala.util.Left": (forms.SIDE, 1, 0, 0),
+    "scala.util.Right": (forms.SIDE, 1, 1, 0),
+    **{f"scala.Tuple{count}": (forms.TUPLE, 1, count, 0) for count in range(1, 10)},  # those of 10 sort their fields
     "scala.None$": _NOTHING,
     f"{_IMMUTABLE}Set$EmptySet$": _EMPTY,
+    f"{_CONVERT[:-1]}$": _NOTHING,
     **{f"scala.math.Ordering${name}$": _NOTHING for name in _ORDERINGS},
 }
-"""Objects of Scala without fields, which every Kryo writes by their names alone."""
+"""Objects without fields, which every Kryo writes by their names alone, and classes that it writes as their fields.
+
+With the Scala API some of them have numbers, and not these names.
+"""
+
+_JAVA_LISTS = ("Seq", "MutableSeq", "MutableBuffer", "Set", "MutableSet", "Iterable")
+_JAVA_MAPS = ("Map", "MutableMap", "ConcurrentMap")
+AS_JAVA: Mapping[str, Form] = {
+    **{f"{place}{name}Wrapper": _LIST for name in _JAVA_LISTS for place in (_CONVERT, _LATER_CONVERT)},
+    **{f"{place}{name}Wrapper": (forms.MAP, 1, 0, 0) for name in _JAVA_MAPS for place in (_CONVERT, _LATER_CONVERT)},
+}
+"""Collections of Scala that Java uses as its own, which every Kryo writes as such by their names."""

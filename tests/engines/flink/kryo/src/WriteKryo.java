@@ -232,17 +232,21 @@ public class WriteKryo {
 
     static final Map<Class<?>, KryoSerializer<Object>> SERIALIZERS = new LinkedHashMap<>();
 
-    @SuppressWarnings("unchecked")
     static void write(Class<?> type, Object value) throws Exception {
+        write(type, value, truth(value));
+    }
+
+    @SuppressWarnings("unchecked")
+    static void write(Class<?> type, Object value, String truth) throws Exception {
         KryoSerializer<Object> serializer = SERIALIZERS.computeIfAbsent(
                 type, each -> new KryoSerializer<>((Class<Object>) each, new SerializerConfigImpl()));
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         try {
             serializer.serialize(value, new DataOutputViewStreamWrapper(bytes));
         } catch (Exception error) {
-            throw new RuntimeException(type + " " + truth(value), error);
+            throw new RuntimeException(type + " " + truth, error);
         }
-        System.out.println("{\"class\": " + text(type.getName()) + ", \"bytes\": \"" + hex(bytes.toByteArray()) + "\", \"value\": " + truth(value) + "}");
+        System.out.println("{\"class\": " + text(type.getName()) + ", \"bytes\": \"" + hex(bytes.toByteArray()) + "\", \"value\": " + truth + "}");
     }
 
     static void snapshot(Class<?> type) throws Exception {
