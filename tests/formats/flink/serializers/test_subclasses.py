@@ -23,6 +23,7 @@ from support.paths import DATA
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.description_file import as_tree, from_tree
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.serializers.flink_types import Basic, ListOf, MapOf, Nullable, Opaque, PojoOf
 from statestore.formats.flink.serializers.subclasses import (
@@ -183,3 +184,11 @@ def test_damaged_values_of_a_declared_subclass_are_values_or_errors(tmp_path: Pa
             assert len(decoded(kind, bytes(damaged))) == 1
         except StateStoreError:
             continue
+
+
+def test_a_description_has_a_declared_subclass_as_any_other() -> None:
+    kind = with_subclasses(KIND, [subclass_of("a.Sub", "struct<c: int> extends a.Base")])
+    read = from_tree(as_tree(kind), "x")
+    assert isinstance(read, PojoOf) and dict(read.unregistered)["a.Sub"] == PojoOf(
+        "a.Sub", (*KIND.fields[:1], ("c", INT), *KIND.fields[1:])
+    )
