@@ -111,7 +111,8 @@ def test_values_are_shown_as_bytes_where_a_frame_ends_them(run: Run) -> None:
 def decoded(kind: PojoOf, *cells: bytes) -> list[Any]:
     (column,) = decode_cells([kind], cells_of(pa.array(cells, pa.binary())), [True], "op.s")
     assert column is not None
-    return column.to_pylist()
+    found: list[Any] = column.to_pylist()
+    return found
 
 
 def test_fields_lie_in_the_order_of_their_names() -> None:
