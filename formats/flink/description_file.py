@@ -289,7 +289,7 @@ _CLASSES: Mapping[str, type[Any]] = {
     "opaque": Opaque,
 }
 _NAMES = {kind: name for name, kind in _CLASSES.items()}
-_NO_PART = {"declared"}
+_NO_PART = {"declared", "is_declared"}
 
 
 def as_tree(kind: FlinkType) -> Tree:

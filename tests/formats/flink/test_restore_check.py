@@ -339,7 +339,7 @@ def test_every_type_of_a_serializer_has_a_name() -> None:
     every = {each for each in vars(flink_types).values() if isinstance(each, type) and issubclass(each, FlinkType)}
     cells = {
         getattr(flink_types, each)
-        for each in ("Shown", "Joined", "LengthOf", "Prefix", "SpanOf", "RestOf", "FlinkType")
+        for each in ("Shown", "Joined", "LengthOf", "Prefix", "SpanOf", "RestOf", "SubclassBytes", "FlinkType")
     }
     cells.add(flink_types.KryoOf)  # described as an opaque type: the job's classes decide whether it is restored
     python = {each for each in every if each.__name__.startswith("Python")}

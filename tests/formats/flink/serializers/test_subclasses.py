@@ -23,6 +23,7 @@ from support.paths import DATA
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.description_file import as_tree, from_tree
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.serializers.flink_types import Basic, ListOf, MapOf, Nullable, Opaque, PojoOf
 from statestore.formats.flink.serializers.subclasses import (
@@ -110,7 +111,8 @@ def test_values_are_shown_as_bytes_where_a_frame_ends_them(run: Run) -> None:
 def decoded(kind: PojoOf, *cells: bytes) -> list[Any]:
     (column,) = decode_cells([kind], cells_of(pa.array(cells, pa.binary())), [True], "op.s")
     assert column is not None
-    return column.to_pylist()
+    found: list[Any] = column.to_pylist()
+    return found
 
 
 def test_fields_lie_in_the_order_of_their_names() -> None:
@@ -183,3 +185,11 @@ def test_damaged_values_of_a_declared_subclass_are_values_or_errors(tmp_path: Pa
             assert len(decoded(kind, bytes(damaged))) == 1
         except StateStoreError:
             continue
+
+
+def test_a_description_has_a_declared_subclass_as_any_other() -> None:
+    kind = with_subclasses(KIND, [subclass_of("a.Sub", "struct<c: int> extends a.Base")])
+    read = from_tree(as_tree(kind), "x")
+    assert isinstance(read, PojoOf) and dict(read.unregistered)["a.Sub"] == PojoOf(
+        "a.Sub", (*KIND.fields[:1], ("c", INT), *KIND.fields[1:])
+    )
