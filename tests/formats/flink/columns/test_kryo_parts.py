@@ -21,7 +21,8 @@ from support.flink.value_model import in_each_way, varint
 from support.paths import DATA
 
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
-from statestore.formats.flink.columns.kryo_object_types import shown_type, type_of
+from statestore.formats.flink.columns.kryo_columns import type_of
+from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.kryo_sample import _without
