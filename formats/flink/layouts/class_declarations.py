@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from statestore.formats.flink.layouts.kryo_classes import is_public
+from statestore.formats.flink.layouts.kryo_objects import TUPLES
 from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 
 CLASS = "class:"
@@ -90,7 +91,7 @@ def check_declared(classes: Iterable[JobClass]) -> None:
             raise ValueError(f"has class {each.name} among the classes that it extends; expected another one")
         for field in each.fields:
             for name in _named(field.type):
-                if name not in declared and not is_of_java(name):
+                if name not in declared and name not in TUPLES and not is_of_java(name):
                     raise ValueError(
                         f"has no class {name}, which field {field.name} of class {each.name} has; declare it too, as "
                         "class<...>, final class<...>, interface or enum<...>"

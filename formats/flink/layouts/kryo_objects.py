@@ -48,6 +48,16 @@ _BOXES: Mapping[str, str] = {
 _LETTERS: Mapping[str, str] = {
     "int": "I", "float": "F", "boolean": "Z", "byte": "B", "char": "C", "short": "S", "long": "J", "double": "D",
 }  # fmt: skip
+TUPLES: Mapping[str, JobClass] = {
+    name: JobClass(
+        name,
+        tuple(JobField(f"f{place}", JavaType("", variable=f"T{place}")) for place in range(arity)),
+        parameters=tuple(f"T{place}" for place in range(arity)),
+    )
+    for arity in range(1, 26)
+    for name in (f"org.apache.flink.api.java.tuple.Tuple{arity}",)
+}
+"""Flink's tuples, which Kryo writes as objects of any class."""
 _UNKNOWN: Form = (forms.FIELD, forms.UNKNOWN, 0, 0)
 _NAMED: Form = (forms.FIELD, 0, 0, 0)
 _Types = tuple[tuple[str, JavaType], ...]
@@ -83,7 +93,7 @@ class ObjectForms:
         is_old: bool,
         is_scala: bool,
     ) -> None:
-        self.classes = {each.name: each for each in classes}
+        self.classes = {**TUPLES, **{each.name: each for each in classes}}
         self.rows, self.known, self.own = rows, known, own
         self.is_old, self.is_scala = is_old, is_scala
         self.objects: list[ObjectFields] = []
