@@ -64,7 +64,7 @@ def test_a_checksum_beside_a_file_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kinds"), mostly_slow([("hashmap", {"keyed state": False}), ("rocksdb", {"table": True})], 1)
+    ("name", "kinds"), mostly_slow([("hashmap", {"keyed state": False}), ("rocksdb", {"table": True})], 2)
 )
 def test_coverage_of_a_savepoint(name: str, kinds: dict[str, bool]) -> None:
     folder = fixture(name) / manifest(name)["snapshots"][-1]["path"]
