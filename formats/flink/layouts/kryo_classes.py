@@ -399,7 +399,7 @@ def kryo_forms(
     numbers = [named[each] if each in named else row(_plain(_PRIMITIVES[each])) for each in _FIRST_NUMBERS]
     numbers.append(row(_plain(forms.VOID)) if is_old else 0)
     of_scala = scala.NUMBERED if is_old else ()
-    numbers += [wrapper if name in scala.WRAPPERS else row(form) for name, form in of_scala]
+    numbers += [wrapper if is_scala and name in scala.WRAPPERS else row(form) for name, form in of_scala]
     numbers += [0] * (FIRST_OF_FLINK - len(numbers))
     names_of_scala = {name for name, _ in of_scala}
     fixed = {*_FIRST_NUMBERS, *(f"java.lang.{box}" for box in _BOXES), "java.lang.Void"}
