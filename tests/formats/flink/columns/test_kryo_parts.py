@@ -253,3 +253,11 @@ def test_damaged_parts_are_other_values_or_errors(release: str, step: int) -> No
             )
         for each in changed:
             assert outcome(kind, [each], True) == outcome(kind, [each], False)
+
+
+@pytest.mark.usefixtures("each_way")
+def test_a_number_of_scala_is_one_of_the_job_without_its_api() -> None:
+    """A class that a job of Flink 1.11 registered has the number of a wrapper of Scala: its fields are a text."""
+    registered = bytes.fromhex("0e0148617373ef")
+    with pytest.raises(UnsupportedError, match="only the job's classes decode"):
+        decoded(kind_of("1.20.0"), [registered])
