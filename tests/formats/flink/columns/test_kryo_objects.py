@@ -27,6 +27,7 @@ from support.flink.class_truth import (
     written,
 )
 from support.flink.kryo_truth import RELEASES, decoded, is_json, outcome
+from support.flink.reflected_classes import job_jar
 from support.flink.snapshot_reads import rows_of, source_at
 from support.flink.value_model import ORIGIN, cells, in_each_way
 
@@ -40,12 +41,14 @@ from statestore.formats.flink.columns.kryo_columns import type_of
 from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
 from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.found_classes import rows_with_classes
 from statestore.formats.flink.layouts.class_declarations import class_of, declared_text
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque
 from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 
 each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 CLASSES = declared(DECLARED)
+CLASSES_JAR = job_jar().with_name("classes.jar")
 NAMES = ["Object", "List", "Item", "registered"]
 OBJECTS = ["Item", "Open", "Poly", "Drawing", "Boxes", "Node", "Inner"]
 
@@ -321,6 +324,26 @@ def test_lists_of_objects_in_snapshots_are_columns(
     for row in found.to_pylist():
         assert_cell(row["value"], known[(row["key"] - FIRST_KEY) % len(known)][1], column)
     assert found.num_rows > ROWS // 2
+    assert rows_of(source_at(place, {"classes": str(CLASSES_JAR)}), state).equals(found)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_jar_reads_what_declarations_read(release: str, name: str) -> None:
+    """With the classes that each value is found to have, looked up in the jar."""
+    code, plain = settings_of({"classes": str(CLASSES_JAR)}).code, kind_of(release, name, ())
+
+    def read(octets: bytes) -> Iterator[pa.RecordBatch]:
+        def rows(change: Callable[[FlinkType], FlinkType] | None) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"value": decoded(plain if change is None else change(plain), [octets])})
+
+        return rows_with_classes(code, rows)
+
+    known = values(release, name)
+    for octets, truth in known:
+        (batch,) = read(octets)
+        text = batch["value"][0].as_py()
+        assert is_json(json.loads(text, parse_int=str, parse_float=str), object_json(truth)), (text, truth)
 
 
 def test_all_lines_are_read() -> None:
