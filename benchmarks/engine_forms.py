@@ -140,7 +140,10 @@ def flink(folder: Path, rows: int) -> Iterator[Pair]:
 
 
 def changelogs(folder: Path, rows: int) -> Iterator[Pair]:
-    """As many changes as materialized entries, of which the half meet; what is counted are both."""
+    """Pairs of a changelog and a savepoint.
+
+    The changelog has as many changes as materialized entries, and half of them meet one. Both are counted.
+    """
     for name, form in flink_changelogs.LOGGED.items():
         place = folder / name.replace(" ", "-").replace(",", "")
         plain = read_of(flink_changelogs.savepoint(place / "savepoint", form, rows))

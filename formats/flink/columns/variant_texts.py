@@ -113,7 +113,7 @@ def variant_texts(values: Cells, metadata: Cells) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Found:
-    """What values are, as entries of a tape. ``count`` is 0 for leaves; ``base`` is where a container's lists begin."""
+    """Entries of a tape for values. ``count`` is 0 for leaves; ``base`` is where a container's lists begin."""
 
     tag: Ints
     value: Ints
@@ -163,7 +163,7 @@ def _unsigned(data: Bytes, at: Ints, width: Ints) -> Ints:
 
 
 def _read(data: Bytes, at: _Open) -> _Found:
-    """What the values are."""
+    """The entries of a tape for the values at these places, without those that they contain."""
     refuse(at.start >= at.stop, "a variant without bytes", "a header")
     head = gather(data, at.start, "u1").astype(np.int64)
     basic, info = head & 3, head >> 2

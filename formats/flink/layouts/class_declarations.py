@@ -157,7 +157,7 @@ def _is_name(name: str) -> bool:
 
 
 def _inside(rest: str, text: str, class_name: str) -> tuple[str, str]:
-    """What stands between the first < and its >, and what stands behind."""
+    """The text between the first < and its >, and the text behind."""
     depth = 0
     if rest.startswith("<"):
         for place, letter in enumerate(rest):

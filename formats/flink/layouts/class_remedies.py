@@ -1,4 +1,4 @@
-"""What a user can declare to read a value of Kryo with objects of a job's class.
+"""The options that read a value of Kryo with objects of a job's class.
 
 A constant of an enum with a body is written under a class of its own, ``Color$1``. The values of an ``Enumeration`` of
 Scala are written as the class of its object, ``Weekday$``, and their ID. An object of Scala that is a value itself, as

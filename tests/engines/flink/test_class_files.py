@@ -65,7 +65,7 @@ OBJECTS = {
     },
     RIGHT + "01000908": {"class": "org.apache.flink.types.Either$Right", "left": None, "value": 4},
 }
-"""What KryoSerializer of Flink 2.1.0 wrote for a row by positions, one by names, and an Either."""
+"""Bytes by KryoSerializer of Flink 2.1.0 of a row by positions, one by names, and an Either, with their values."""
 
 
 def test_other_classes_of_flink_are_read_by_its_jar(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def protobuf(folder: Path) -> list[str]:
 
 
 def answers() -> dict[str, Any]:
-    """What the registry says of all subjects, by paths."""
+    """The registry's answers about all subjects, by paths."""
     found: dict[str, Any] = {}
     for subject in client.get_subjects():
         for version in client.get_versions(subject):

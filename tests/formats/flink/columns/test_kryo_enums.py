@@ -305,7 +305,7 @@ def test_a_class_behind_the_sample_is_looked_up(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_constant_behind_a_sample_of_texts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As any value of another type, though it would fit the column alone."""
+    """A constant is of another type than a text, though it would fit the column alone."""
     monkeypatch.setattr(kryo_sample, "ROWS", 1)
     place, state = written_once(tmp_path / "state", ROWS - 1, monkeypatch, texts=True), f"{OPERATOR}.measured"
     for given in ({"classes": str(job_jar())}, {"type": DECLARED}):

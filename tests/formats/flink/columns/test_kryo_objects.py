@@ -109,7 +109,7 @@ def assert_cell(found: Any, truth: Any, kind: pa.DataType, is_text: bool = False
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("name", NAMES)
 def test_objects_that_flink_wrote_are_json_with_their_fields(release: str, name: str) -> None:
-    """Of all kinds of fields, in superclasses and with hidden names, in lists, maps and arrays, and more than once."""
+    """Fields of all kinds, in superclasses and with hidden names; objects in lists, maps, arrays, more than once."""
     known = values(release, name)
     found = decoded(kind_of(release, name, CLASSES), [octets for octets, _ in known])
     assert len(known) >= 9
@@ -145,7 +145,7 @@ def test_fields_have_the_declared_types_in_the_declared_order() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_classes_with_the_same_fields_are_told_apart(release: str) -> None:
-    """Of two classes in one column there is JSON, which names them; a column of one has no value of the other."""
+    """A column of two classes is JSON, which names them; a column of one has no value of the other."""
     drawings = objects(release, "Drawing")
     found = with_column(kind_of(release, "Object", CLASSES), drawings)
     assert found.column is not None and found.column.field("main").type == pa.string()

@@ -45,7 +45,7 @@ OBJECTS = tuple(
     )
 )
 OFFSET_OF_A_REGION = re.compile(r"(Z|[+-][0-9:]+)(?=\[)")
-"""What Kryo 5 does not write."""
+"""The part of a text that Kryo 5 does not write."""
 
 
 @cache

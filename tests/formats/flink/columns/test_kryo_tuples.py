@@ -64,7 +64,7 @@ def shown(truth: Any) -> Any:
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("release", RELEASES)
 def test_tuples_have_their_fields(release: str) -> None:
-    """Of all kinds of arities, within one another, in lists and maps, twice in one value, with fields that are null."""
+    """Tuples of all kinds of arities, within one another, in lists and maps, twice in one value, with null fields."""
     octets, truth = values(release, "java.lang.Object")
     assert [json.loads(text) for text in decoded(kind_of(release, "java.lang.Object"), octets)] == shown(truth)
 
