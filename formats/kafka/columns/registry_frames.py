@@ -14,12 +14,13 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.schemas.given_schemas import SchemaSet, Texts
+from statestore.formats.kafka.schemas.registry_requests import public_url
 from statestore.formats.kafka.schemas.schema_ids import GLUE, GLUE_COMPRESSED, IdForm
-from statestore.formats.kafka.schemas.schema_registry import fetch_schema, public_url
+from statestore.formats.kafka.schemas.schema_registry import fetch_schema
 from statestore.formats.kernels.arrays import Bools, Ints
 
-WITHOUT_ID = "values without an id, as those are whose id is in a header (__value_schema_id)"
-"""Words for the values of plain serdes. Source: Confluent's ``HeaderSchemaIdSerializer``."""
+WITHOUT_ID = "values without an id, as those are whose id is in a header (__value_schema_id, apicurio.value.contentId)"
+"""Words for the values of plain serdes. Sources: Confluent's ``HeaderSchemaIdSerializer``, Apicurio's headers."""
 _MOST_VALUE = 64 << 20
 
 

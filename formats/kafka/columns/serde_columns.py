@@ -40,6 +40,7 @@ from statestore.formats.kafka.columns.time_columns import TIME, times, window_en
 from statestore.formats.kafka.schemas.avro_schema import is_avro
 from statestore.formats.kafka.schemas.given_schemas import set_of_text
 from statestore.formats.kafka.schemas.protobuf_schema import is_protobuf
+from statestore.formats.kafka.schemas.registry_requests import without_credentials
 from statestore.formats.kafka.schemas.schema_ids import APICURIO, CONFLUENT, GLUE, IdForm, id_form
 from statestore.formats.kafka_rows.serdes import (
     FIXED,
@@ -76,9 +77,9 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
     except UnsupportedError:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SERDE,
-            f"serde {name!r}; expected {', '.join(NAMES)}, json, json-schema, avro:FILE, avro-plain:FILE, "
-            "avro-glue:FILES, avro-apicurio:FILES, protobuf:FILE#MESSAGE, protobuf-plain:FILE#MESSAGE, or List<...>, "
-            "Time-Windowed<...> or Session-Windowed<...> of one of them",
+            f"serde {without_credentials(repr(name))}; expected {', '.join(NAMES)}, json, json-schema, avro:FILE, "
+            "avro-plain:FILE, avro-glue:FILES, avro-apicurio:FILES, protobuf:FILE#MESSAGE, protobuf-plain:FILE#MESSAGE "
+            "or List<...>, Time-Windowed<...> or Session-Windowed<...> of one of them",
         ) from None
     if found in FORMS:
         return _number(found)
@@ -185,7 +186,8 @@ def _json_by_ids(name: str) -> CellSerde:
     if found is None:
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA,
-            f"serde {shown(name, 80)}: expected {prefix}, or {prefix}:ID=FILE,..., a folder or the URL of a registry",
+            f"serde {shown(without_credentials(name), 80)}: expected {prefix}, or {prefix}:ID=FILE,..., a folder or "
+            "the URL of a registry",
         )
 
     def decode_known(cells: Cells, origin: Origin) -> pa.Array:

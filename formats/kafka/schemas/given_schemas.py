@@ -26,8 +26,9 @@ from dataclasses import dataclass, field, replace
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.kafka.schemas.registry_requests import is_registry, without_credentials
 from statestore.formats.kafka.schemas.schema_ids import GLUE, IdForm
-from statestore.formats.kafka.schemas.schema_registry import fetch_schema, is_registry
+from statestore.formats.kafka.schemas.schema_registry import fetch_schema
 
 MOST_FILES = 1000
 _MOST_TEXT = 16 << 20
@@ -226,6 +227,7 @@ def _with_reader(text: str, kind: Kind, found: SchemaSet, reader: str, read: Rea
 
 def _wrong(text: str, kind: Kind, found: str) -> InvalidInputError:
     place, name = shown(text) if "@" not in text else "the schemas", kind.type.capitalize()
+    found = without_credentials(found)
     ends = " or ".join(f"SUBJECT-ID.{end}" for end in _ENDS[kind.type])
     return InvalidInputError(
         ErrorCode.WRONG_SCHEMA,

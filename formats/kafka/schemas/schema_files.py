@@ -33,8 +33,9 @@ from statestore.formats.kafka.schemas.given_schemas import (
     with_sampled_reader,
 )
 from statestore.formats.kafka.schemas.protobuf_schema import messages_at
+from statestore.formats.kafka.schemas.registry_requests import public_url, without_credentials
 from statestore.formats.kafka.schemas.schema_ids import id_form
-from statestore.formats.kafka.schemas.schema_registry import fetch_schema, public_url
+from statestore.formats.kafka.schemas.schema_registry import fetch_schema
 from statestore.formats.places.regular_files import open_regular
 
 _SERDE = re.compile(
@@ -113,12 +114,13 @@ def with_schema(
             ) from error
 
     several = given_schemas(found.place, found.kind, text, names)
+    public = without_credentials(repr(serde))
     if several is None:
         if found.kind.type == "JSON":
-            raise _wrong_schema(f"serde {serde!r}: found one file; name json-schema alone, which needs no schema")
+            raise _wrong_schema(f"serde {public}: found one file; name json-schema alone, which needs no schema")
         if is_protobuf and not (found.message and found.place):
             raise _wrong_schema(
-                f"serde {serde!r}: found no message, expected {found.prefix}FILE#package.Message, a descriptor set "
+                f"serde {public}: found no message, expected {found.prefix}FILE#package.Message, a descriptor set "
                 "that protoc has written or a .proto file, and a message in it"
             )
         content = text(found.place)
