@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from statestore.formats.flink.connectors import file_forms, kafka_forms, lake_forms
+from statestore.formats.flink.connectors import file_forms, kafka_forms, lake_forms, transaction_forms
 from statestore.formats.flink.connectors.connector_form import Cells, ConnectorForm
 from statestore.formats.flink.connectors.element_input import ElementInput
 
@@ -108,6 +108,13 @@ ICEBERG_COMMITTABLES = _form(
     "committables of the Iceberg sink",
     lake_forms.ICEBERG_COMMITTABLE_COLUMNS,
     lake_forms.iceberg_committable,
+    range(1, 2),
+)
+JDBC_COMMITTABLES = _form(
+    "jdbc_committables",
+    "committables of the JDBC sink",
+    transaction_forms.TRANSACTION_COLUMNS,
+    transaction_forms.jdbc_committable,
     range(1, 2),
 )
 COMMITTABLES = _form(

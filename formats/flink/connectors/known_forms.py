@@ -12,6 +12,7 @@ from statestore.formats.flink.connectors.committable_forms import (
     COMMITTABLES,
     FILE_COMMITTABLES,
     ICEBERG_COMMITTABLES,
+    JDBC_COMMITTABLES,
     KAFKA_COMMITTABLES,
 )
 from statestore.formats.flink.connectors.connector_form import ConnectorForm
@@ -40,6 +41,7 @@ from statestore.formats.flink.connectors.source_forms import (
     SEQUENCE_ENUMERATOR,
     SEQUENCE_SPLIT,
 )
+from statestore.formats.flink.connectors.transaction_forms import JDBC_WRITER, has_transactions
 
 STATE_FORMS = (
     KAFKA_SPLIT,
@@ -59,9 +61,11 @@ STATE_FORMS = (
     PAIMON_SPLIT,
     KAFKA_WRITER,
     FILE_WRITER,
+    JDBC_WRITER,
     KAFKA_COMMITTABLES,
     FILE_COMMITTABLES,
     ICEBERG_COMMITTABLES,
+    JDBC_COMMITTABLES,
     COMMITTABLES,
     KAFKA_LEGACY,
 )
@@ -79,8 +83,6 @@ FORMS = {each.name: each for each in STATE_FORMS}
 
 _GENERAL = (COMMITTABLES, HYBRID_SPLIT)
 """Forms that show a part as bytes. One that knows this part is taken before them; several are where it is empty."""
-_DOUBTFUL = frozenset({KAFKA_WRITER.name})
-"""Forms that many bytes are in, so that only a user's word counts: a text alone."""
 
 
 def form_of_elements(state: str, read: Callable[[], Sequence[bytes]]) -> ConnectorForm | None:
@@ -109,4 +111,7 @@ def _only(fitting: Sequence[ConnectorForm], elements: Sequence[bytes]) -> Connec
 
 
 def _is_doubtful(form: ConnectorForm, elements: Sequence[bytes]) -> bool:
-    return form.name in _DOUBTFUL and any(each[:4] == b"\0\0\0\1" for each in elements)
+    """Return whether many bytes are in a form, so that only a user's word counts: a text alone, and only zeros."""
+    if form is KAFKA_WRITER:
+        return any(each[:4] == b"\0\0\0\1" for each in elements)
+    return form is JDBC_WRITER and not any(map(has_transactions, elements))

@@ -35,7 +35,7 @@ def shown(form: ConnectorForm, element: bytes) -> list[dict[str, object]]:
 
 
 def test_the_recorded_elements_are_of_many_forms() -> None:
-    assert len(recorded()) > 200 and len(WRITTEN) == 24
+    assert len(recorded()) > 200 and len(WRITTEN) == 26
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -63,6 +63,26 @@ def test_one_form_alone_is_found_for_the_elements_of_a_state(name: str) -> None:
         found = [each for each in found if each[:4] == bytes((0, 0, 0, 2))]
     assert form_of_elements(form.states[0], lambda: found) is form
     assert form_of_elements("mine", lambda: pytest.fail("elements of a job's own state were read")) is None
+
+
+def test_writers_of_jdbc_without_transactions_may_be_of_any_connector() -> None:
+    """Their states are zeros; one writer with a transaction tells."""
+    empty = [bytes.fromhex("000000020000000a00000000000000000000")]  # as JdbcWriterStateSerializer writes it
+    assert form_of_elements("writer_raw_states", lambda: empty) is None
+    full = next(each.element for each in elements("jdbc_writer") if each.rows)
+    assert form_of_elements("writer_raw_states", lambda: [*empty, full]) is FORMS["jdbc_writer"]
+
+
+def test_bytes_behind_what_jdbc_wrote_are_the_zeros_of_its_buffer() -> None:
+    element = next(each.element for each in elements("jdbc_writer") if each.rows)
+
+    def behind(rest: bytes) -> bytes:
+        return element[:4] + (len(element) - 8 + len(rest)).to_bytes(4, "big") + element[8:] + rest
+
+    assert FORMS["jdbc_writer"].rows(behind(bytes(40)), "state") == FORMS["jdbc_writer"].rows(element, "state")
+    for rest in (b"\0\1", bytes(400)):
+        with pytest.raises(CorruptError, match="expected the zeros of its buffer"):
+            FORMS["jdbc_writer"].rows(behind(rest), "state")
 
 
 def test_elements_of_which_one_is_in_another_form_are_bytes() -> None:
