@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.command_line import run
 from support.kafka.running.application import Application, Description, Part, running_application
-from support.kafka.running.broker import Broker, Record, running_broker
-from support.kafka.running.java_process import PROJECT
-from support.kafka.running.java_project import class_path
+from support.kafka.running.broker import Broker, Record
 from support.kafka.running.random_input import random_records
 
 import statestore
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
+pytest_plugins = ["support.kafka.running.broker_fixtures"]
 
 PARTS = (
     Part("stock", "key-value", "string", "long"),
@@ -39,17 +38,6 @@ APPLICATIONS = (
     Description("bank", PARTS, config={"processing.guarantee": "exactly_once_v2"}, compression="zstd"),
 )
 MANY = 40 * LOT
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path(PROJECT, tmp_path_factory.mktemp("programs"))
-
-
-@pytest.fixture(scope="module")
-def broker(programs: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running_broker(programs, tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,18 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kafka.running.broker import Broker, running_broker
-from support.kafka.running.java_process import LOGGING, OPTIONS, PROJECT
-from support.kafka.running.java_project import class_path
+from support.kafka.running.broker import Broker
+from support.kafka.running.java_process import LOGGING, OPTIONS
 
 from statestore.formats.kafka.changelogs.export_forms import RecordOptions
 from statestore.formats.kafka.changelogs.file_records import record_files
 
 pytestmark = pytest.mark.slow
+pytest_plugins = ["support.kafka.running.broker_fixtures"]
 
 TOPIC = "shop-prices-changelog"
 TEXTS = [b"", b"v", "é☃\U0001f600".encode(), b"null", b"a,b", b'{"n": 1, "t": "\\t"}', b"\x00\x01\x7f", b" "]
@@ -28,17 +27,6 @@ HEADERS = [[], [("h", b"1")], [("h", b"1"), ("h", None), ("é", b"")]]
 FIRST = 1_714_550_400_000
 TOLD = ("partition", "offset", "timestamp", "key", "value")
 Row = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path(PROJECT, tmp_path_factory.mktemp("programs"))
-
-
-@pytest.fixture(scope="module")
-def broker(programs: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running_broker(programs, tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
 
 
 def produced(broker: Broker, topic: str, cells: list[bytes], headers: list[Any], seed: int) -> list[Row]:

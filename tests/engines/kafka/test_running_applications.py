@@ -29,9 +29,7 @@ from support.kafka.running.application_reads import (
     stores_on_disk,
     wrong_stores,
 )
-from support.kafka.running.broker import Broker, running_broker
-from support.kafka.running.java_process import PROJECT
-from support.kafka.running.java_project import class_path
+from support.kafka.running.broker import Broker
 from support.kafka.running.random_input import START_MS, many_records, random_records
 from support.kafka.running.store_models import expected, expected_as_of
 from support.kafka.running.tree_hash import tree_hash
@@ -42,6 +40,7 @@ import statestore
 from statestore.catalog.warehouse import Warehouse
 
 pytestmark = pytest.mark.slow
+pytest_plugins = ["support.kafka.running.broker_fixtures"]
 
 RECORDS = 400
 MANY = 4000  # more than a small memtable holds
@@ -86,17 +85,6 @@ APPLICATIONS = (
 MARKER_LOOKS = 50
 NOT_CLOSED = "the store was not closed"  # of each store that is read while the application runs, or was killed
 ENDED = pytest.mark.parametrize("application", APPLICATIONS[:2], indirect=True, ids=lambda each: each.application_id)
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path(PROJECT, tmp_path_factory.mktemp("programs"))
-
-
-@pytest.fixture(scope="module")
-def broker(programs: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running_broker(programs, tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module", params=APPLICATIONS, ids=lambda each: str(each.application_id))
