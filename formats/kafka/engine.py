@@ -28,7 +28,12 @@ OPTIONS = (
     EngineOption("untilOffset", "text", "the last offset of a changelog that is read, or 0:12,1:7", describes=True),
     EngineOption("untilTime", "text", "read a changelog up to the first record after this moment", describes=True),
     EngineOption("recordColumns", "text", "columns of exported records: value=payload,timestamp=ts", describes=True),
-    EngineOption("recordText", "text", "how texts of exported records are bytes: utf-8, hex, base64", describes=True),
+    EngineOption(
+        "recordText",
+        "text",
+        "how texts of exported records are bytes: utf-8, hex, base64, or key=utf-8,value=base64",
+        describes=True,
+    ),
     EngineOption("recordSeparator", "text", "what stands between fields of exported records", describes=True),
     EngineOption("recordNull", "text", "the text that stands for null in exported records", describes=True),
     EngineOption("consumerConfig", "text", "a file with librdkafka's settings for kafka://host:port", describes=True),

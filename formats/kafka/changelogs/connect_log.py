@@ -12,7 +12,7 @@ without gaps. A file of keys without values holds tombstones, which sinks write 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,14 @@ _Lot = dict[str, pa.Array]
 
 @dataclass(frozen=True)
 class _Fields:
-    """Fields of the value that a user has named, by the column of RECORDS; ``encoding`` is that of texts."""
+    """Fields of the value that a user has named, by the column of RECORDS; the encodings are those of texts."""
 
     names: dict[str, str]
     encoding: TextEncoding
+    key_encoding: TextEncoding
+
+    def encoding_of(self, column: str) -> TextEncoding:
+        return self.key_encoding if column == "key" else self.encoding
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def _fields(options: RecordOptions) -> _Fields:
             f"option recordColumns is {shown(options.columns)}; expected fields of the value as {', '.join(_FIELDS)}, "
             "because files of Kafka Connect have partitions and offsets in their names",
         )
-    return _Fields(names, encoding_of(options, None) or "utf-8")
+    return _Fields(names, encoding_of(options, None) or "utf-8", encoding_of(options, None, "key") or "utf-8")
 
 
 def _pieces(files: Sequence[ConnectFile], fields: _Fields) -> list[_Piece]:
@@ -241,11 +245,11 @@ def _rows(file: ConnectFile) -> int:
 def _lots(piece: _Piece, fields: _Fields, cells: JsonCells) -> Iterator[_Lot]:
     """Yield columns key, value and timestamp of the records."""
     if piece.value is None:
-        for key in _keys(piece, cells, fields.encoding):
+        for key in _keys(piece, cells, fields):
             gone = pa.nulls(len(key), pa.binary())
             yield {"key": key, "value": gone, "timestamp": _no_times(len(key))}
         return
-    keys = None if piece.key is None else _keys(piece, cells, fields.encoding)
+    keys = None if piece.key is None else _keys(piece, cells, fields)
     held = pa.array([], pa.binary())
     for lot in _values(piece.value, fields, cells):
         count = len(lot["value"])
@@ -260,9 +264,9 @@ def _lots(piece: _Piece, fields: _Fields, cells: JsonCells) -> Iterator[_Lot]:
         yield lot
 
 
-def _keys(piece: _Piece, cells: JsonCells, encoding: TextEncoding) -> Iterator[pa.Array]:
+def _keys(piece: _Piece, cells: JsonCells, fields: _Fields) -> Iterator[pa.Array]:
     if piece.key is not None:
-        for lot in _values(piece.key, _Fields({}, encoding), cells, "key"):
+        for lot in _values(piece.key, replace(fields, names={}), cells, "key"):
             yield lot["key"]
 
 
@@ -274,7 +278,7 @@ def _values(file: ConnectFile, fields: _Fields, cells: JsonCells, part: str = "v
             place = FilePlace(file.path, first)
             first += len(rows)
             lot = {
-                name: _cells(rows, fields.names.get(name), name, place, fields.encoding, file.form, cells)
+                name: _cells(rows, fields.names.get(name), name, place, fields.encoding_of(name), file.form, cells)
                 for name in dict.fromkeys((part, *fields.names))
                 if name != "timestamp"
             }

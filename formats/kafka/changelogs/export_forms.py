@@ -16,8 +16,9 @@ U+FFFD in place of bytes that are no UTF-8.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from statestore.formats.kafka.changelogs.file_columns import ENCODINGS, TextEnco
 from statestore.formats.kafka.changelogs.records import COLUMNS
 
 _FIRST_BYTES = 1 << 20
+_TEXTS_BY_COLUMN = re.compile(r"\s*key\s*=\s*(?P<key>[^,]*?)\s*,\s*value\s*=\s*(?P<value>[^,]*?)\s*")
 _NAMED = (*COLUMNS, "topic")
 _OWN = {name: name for name in _NAMED}
 _KCAT = {**_OWN, "value": "payload", "timestamp": "ts"}
@@ -60,6 +62,7 @@ NO_OPTIONS = RecordOptions()
 class RecordForm:
     """How the records of a file are written.
 
+    ``encoding``: how texts are bytes, ``key_encoding`` those of keys where these differ.
     ``columns``: the file's name of each column of RECORDS. ``named``: the columns that the user has named; they must be
     there. ``order``: what the fields of a line are, where they have no names. ``raw``: texts are bytes as they are.
     ``null``: the text of a null where a text stands for it; ``null_given``: by the user. ``omits``: a key or a value
@@ -71,6 +74,7 @@ class RecordForm:
 
     columns: Mapping[str, str] = field(default_factory=lambda: _OWN)
     encoding: TextEncoding = "hex"
+    key_encoding: TextEncoding | None = None
     named: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     separator: bytes = b"\t"
@@ -84,6 +88,10 @@ class RecordForm:
     empty_known: bool = True
     no_headers: bool = False
     layout: Literal["fields", "log dump", "saved messages"] = "fields"
+
+    def encoding_of(self, column: str) -> TextEncoding:
+        """How texts of a column are bytes."""
+        return self.key_encoding if column == "key" and self.key_encoding is not None else self.encoding
 
 
 def form_of(form: str, start: bytes, path: str, options: RecordOptions, encoding: TextEncoding | None) -> RecordForm:
@@ -102,7 +110,7 @@ def form_of(form: str, start: bytes, path: str, options: RecordOptions, encoding
         return RecordForm(
             {**_OWN, **columns},
             text or "utf-8",
-            tuple(columns),
+            named=tuple(columns),
             separator=separator_of(options, b"\t" if path.split(".")[-1] == "tsv" else b",", 1),
             null=null,
             null_given=null is not None,
@@ -119,14 +127,26 @@ def form_of(form: str, start: bytes, path: str, options: RecordOptions, encoding
     return _json_form(start, path, text) if form == "json" else RecordForm(encoding=text or "hex")
 
 
-def encoding_of(options: RecordOptions, encoding: TextEncoding | None) -> TextEncoding | None:
-    """The encoding of texts that is given, by an option first. Raises InvalidInputError INVALID_OPTION."""
+def encoding_of(
+    options: RecordOptions, encoding: TextEncoding | None, column: Literal["key", "value"] = "value"
+) -> TextEncoding | None:
+    """The encoding of a column's texts that is given, by an option first. Raises InvalidInputError INVALID_OPTION."""
     if options.text is None:
         return encoding
-    found = next((each for each in ENCODINGS if each == options.text), None)
+    named = _TEXTS_BY_COLUMN.fullmatch(options.text)
+    wanted = options.text if named is None else named[column]
+    found = next((each for each in ENCODINGS if each == wanted), None)
     if found is None:
-        raise _wrong_option("recordText", options.text, f"one of {', '.join(ENCODINGS)}")
+        every = ", ".join(ENCODINGS)
+        raise _wrong_option("recordText", options.text, f"one of {every}, or key=ONE,value=ONE where they differ")
     return found
+
+
+def with_key_encoding(form: RecordForm, options: RecordOptions) -> RecordForm:
+    """The form with the encoding of keys that an option gives apart from that of values."""
+    if options.text is None or _TEXTS_BY_COLUMN.fullmatch(options.text) is None:
+        return form
+    return replace(form, key_encoding=encoding_of(options, None, "key"))
 
 
 def _json_form(start: bytes, path: str, text: TextEncoding | None) -> RecordForm:

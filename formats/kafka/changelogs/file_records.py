@@ -26,7 +26,14 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.kafka.changelogs.console_lines import line_batches, lines_form
 from statestore.formats.kafka.changelogs.csv_lines import csv_batches
-from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordForm, RecordOptions, encoding_of, form_of
+from statestore.formats.kafka.changelogs.export_forms import (
+    NO_OPTIONS,
+    RecordForm,
+    RecordOptions,
+    encoding_of,
+    form_of,
+    with_key_encoding,
+)
 from statestore.formats.kafka.changelogs.export_streams import CODECS, array_lines, opened
 from statestore.formats.kafka.changelogs.file_columns import (
     ENCODINGS,
@@ -201,6 +208,10 @@ def _form(path: Path) -> str | None:
 
 
 def _written(path: str, form: str, options: RecordOptions, encoding: TextEncoding | None) -> RecordForm:
+    return with_key_encoding(_recognised(path, form, options, encoding), options)
+
+
+def _recognised(path: str, form: str, options: RecordOptions, encoding: TextEncoding | None) -> RecordForm:
     if form not in _TEXTS:
         return form_of(form, b"", path, options, encoding)
     with parser_errors(path, form), opened(path) as stream:
@@ -238,7 +249,7 @@ class _TextFaults:
         """Count the faults of a batch of RECORDS that was read from a file of this form."""
         self.without_time += _count(pc.less(batch.column("timestamp"), 0))
         cells = [batch.column(name) for name in ("key", "value")]
-        if form.encoding == "utf-8":
+        if "utf-8" in (form.encoding, form.key_encoding):
             replaced = [pc.match_substring(each, _REPLACEMENT.encode()).fill_null(False) for each in cells]
             self.replaced += _count(pc.or_(*replaced))
         if (form.null is not None and not form.null_given) or form.omits:
@@ -402,15 +413,14 @@ def _renamed(batch: pa.RecordBatch, form: RecordForm) -> pa.RecordBatch:
 
 
 def _column(batch: pa.RecordBatch, name: str, place: FilePlace, form: RecordForm) -> pa.Array:
-    encoding = form.encoding
     if name in batch.schema.names:
         column = batch.column(name)
         if name in ("key", "value"):
-            return bytes_of(column, name, place, encoding)
+            return bytes_of(column, name, place, form.encoding_of(name))
         if name == "headers" and form.is_export and pa.types.is_struct(column.type):
             return pa.nulls(len(column), RECORDS.field(name).type)  # by name: their order and repetitions are unknown
         if name == "headers":
-            found = headers_of(column, place, encoding)
+            found = headers_of(column, place, form.encoding)
             return pc.if_else(found.is_valid(), found, pa.scalar([], HEADERS)) if form.no_headers else found
         if name == "timestamp" and form.is_export:
             column = times_of(column, place)

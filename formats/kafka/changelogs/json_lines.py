@@ -41,7 +41,7 @@ def json_batches(stream: Any, path: str, form: RecordForm) -> Iterator[pa.Record
     check_lines(stream, form.raw)
     names, text = form.columns, text_type(form)
     fields = {names["key"]: text, names["value"]: text, names["partition"]: pa.int32(), names["offset"]: pa.int64()}
-    first = _first(stream)
+    first = _first(stream, path)
     for name in (names["key"], names["value"]):
         if not isinstance(first.get(name), str | None):
             raise InvalidInputError(
@@ -79,10 +79,17 @@ def json_batches(stream: Any, path: str, form: RecordForm) -> Iterator[pa.Record
             )
 
 
-def _first(stream: Any) -> Mapping[str, Any]:
-    """The object in the first line."""
+def _first(stream: Any, path: str) -> Mapping[str, Any]:
+    """The object in the first line. Raises InvalidInputError KAFKA_RECORDS where it is JSON of another kind."""
     stream.seek(0)
-    return first_object(stream.readline(_FIRST_LINE))
+    line = stream.readline(_FIRST_LINE)
+    if line.lstrip()[:1] == b'"':
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS,
+            f"file {path}: found a text in the first line, expected an object with a key and a value: a value alone does "
+            "not say what it replaces; export keys, too",
+        )
+    return first_object(line)
 
 
 def check_lines(stream: Any, raw: bool = False) -> None:
