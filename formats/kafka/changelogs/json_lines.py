@@ -86,8 +86,8 @@ def _first(stream: Any, path: str) -> Mapping[str, Any]:
     if line.lstrip()[:1] == b'"':
         raise InvalidInputError(
             ErrorCode.KAFKA_RECORDS,
-            f"file {path}: found a text in the first line, expected an object with a key and a value: a value alone does "
-            "not say what it replaces; export keys, too",
+            f"file {path}: found a text in the first line, expected an object with a key and a value: a value alone "
+            "does not say what it replaces; export keys, too",
         )
     return first_object(line)
 
