@@ -134,3 +134,17 @@ def test_a_topic_that_kafka_cannot_have_is_bytes(tmp_path: Path) -> None:
     source = source_at(tmp_path, {"uids": "events,last"})
     assert source.states() == [f"events.{SPLITS}", "last._op_state"]
     assert all(b"opt events" in each["value"] for each in rows(source, f"events.{SPLITS}"))
+
+
+def test_shards_of_the_kinesis_consumer_have_their_sequence_numbers() -> None:
+    """Kryo wrote these; the connector's class is declared, or its jar given."""
+    folder = unpacked(DATA / "flink" / "kinesis-consumer.tar.xz") / "kinesis-consumer"
+    name = "org.apache.flink.streaming.connectors.kinesis.model.SequenceNumber"
+    kind = f"class:{name}=class<String sequenceNumber, long subSequenceNumber, int cachedHash>"
+    source = source_at(folder, {"uids": "src,shards", "type": kind})
+    rows = [row["value"] for row in rows_of(source, "shards.Kinesis-Stream-Shard-State").to_pylist()]
+    found = {row["f0"]["shardId"][-1]: (row["f1"]["sequenceNumber"], row["f1"]["subSequenceNumber"]) for row in rows}
+    expected = {str(number): (f"49545986683{number}", -1) for number in range(6)}
+    assert len(rows) == 6 and found == expected | {"3": ("LATEST_SEQUENCE_NUM", -1), "4": ("4954598", 7)}
+    assert {row["f0"]["parentShardId"] for row in rows} == {"shardId-parent", None}
+    assert {row["f0"]["streamName"] for row in rows} == {"orders"}
