@@ -52,7 +52,7 @@ from statestore.formats.flink.snapshot_states import (
     wider_schema,
 )
 from statestore.formats.flink.state_at import UNREADABLE, CoordinatorAt, ElementsAt, KeyedAt, Origin, UnreadableAt
-from statestore.formats.flink.stored_parts import asked_groups, parts_of
+from statestore.formats.flink.stored_parts import asked_groups
 from statestore.formats.flink.streams.operator_rows import COORDINATOR, OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm, assumption
 from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
@@ -316,8 +316,7 @@ class FlinkSource(Source):
         if piece is None or not isinstance(at, KeyedAt):
             return at.parts(filters)
         asked = asked_groups(at.form, at.key, at.groups, filters)
-        wanted = set(piece) if asked is None else asked & set(piece)
-        return parts_of([each.handle for each, _ in at.stored], wanted, is_local=at.files_of.folder.is_local)
+        return at.parts_in(set(piece) if asked is None else asked & set(piece), filters)
 
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
         """The files with rows behind a slice: with equal ones, a database has equal rows."""

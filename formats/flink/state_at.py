@@ -28,7 +28,7 @@ from statestore.formats.flink.snapshot.snapshot_files import (
     naming_metadata,
     needed_files,
 )
-from statestore.formats.flink.stored_parts import GroupsPart, asked_groups, asked_ranges, parts_of
+from statestore.formats.flink.stored_parts import GroupsPart, asked_groups, asked_ranges, names_keys, parts_of
 from statestore.formats.flink.streams.keyed_reading import KeyedReading, read_database, read_heap, read_savepoint
 from statestore.formats.flink.streams.keyed_reading import read_timers as read_raw_timers
 from statestore.formats.flink.streams.operator_rows import OperatorForm, coordinator_rows, operator_rows
@@ -132,8 +132,16 @@ class KeyedAt(OperatorAt):
         return super().has_checksum(file)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
-        asked = asked_groups(self.form, self.key, self.groups, filters)
-        return parts_of([each.handle for each, _ in self.stored], asked, is_local=self.files_of.folder.is_local)
+        return self.parts_in(asked_groups(self.form, self.key, self.groups, filters), filters)
+
+    def parts_in(self, asked: set[int] | None, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
+        """Parts with the rows of some key groups (None: all) that pass the filters."""
+        return parts_of(
+            [each.handle for each, _ in self.stored],
+            asked,
+            is_local=self.files_of.folder.is_local,
+            is_lookup=names_keys(self.form, self.key, filters),
+        )
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         return rows_with_classes(self.code, lambda change: self._rows(part, columns, filters, change))

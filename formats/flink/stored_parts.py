@@ -58,6 +58,11 @@ def asked_groups(form: KeyedForm, key: FlinkType | None, groups: int, filters: S
     return {murmur_of(each) % groups for each in hashes if each is not None}
 
 
+def names_keys(form: KeyedForm, key: FlinkType | None, filters: Sequence[Filter]) -> bool:
+    """Return whether filters limit an answer to few keys, which a database finds without a read of their groups."""
+    return form.kind != "timers" and _asked_keys(form, key, filters) is not None
+
+
 def _asked_keys(form: KeyedForm, key: FlinkType | None, filters: Sequence[Filter]) -> list[tuple[Any, ...]] | None:
     """The keys to which filters limit an answer; None: all, or more than are looked up."""
     if key is None or key != form.key or form.undivided:
@@ -109,25 +114,32 @@ def asked_ranges(
 
 
 def parts_of(
-    handles: Sequence[KeyGroupHandle | RocksHandle | ChangelogHandle], asked: set[int] | None, *, is_local: bool
+    handles: Sequence[KeyGroupHandle | RocksHandle | ChangelogHandle],
+    asked: set[int] | None,
+    *,
+    is_local: bool,
+    is_lookup: bool = False,
 ) -> list[GroupsPart]:
-    """Parts with all rows of the asked key groups, each with some MiB of state or one key group."""
+    """Parts with all rows of the asked key groups, each with some MiB of state or one key group.
+
+    ``is_lookup``: of these key groups only few keys are read. A database is then one part, which is opened once.
+    """
     return [
         GroupsPart(number, first, last)
         for number, handle in enumerate(handles)
-        for first, last in _spans(handle, asked, is_local=is_local)
+        for first, last in _spans(handle, asked, is_whole=is_lookup or not is_local)
     ]
 
 
 def _spans(
-    handle: KeyGroupHandle | RocksHandle | ChangelogHandle, asked: set[int] | None, *, is_local: bool
+    handle: KeyGroupHandle | RocksHandle | ChangelogHandle, asked: set[int] | None, *, is_whole: bool
 ) -> Iterator[tuple[int, int]]:
     """Yield the first and the last key group of each part of a handle."""
     end = handle.first_group + handle.groups
     if not handle.groups or (asked is not None and not any(handle.first_group <= each < end for each in asked)):
         return
-    if isinstance(handle, ChangelogHandle) or (isinstance(handle, RocksHandle) and not is_local):
-        # Each part would fetch the whole database or changelog.
+    if isinstance(handle, ChangelogHandle) or (isinstance(handle, RocksHandle) and is_whole):
+        # Each part would fetch the whole database or changelog, or open the database for a few keys.
         mine = [each for each in range(handle.first_group, end) if asked is None or each in asked]
         yield mine[0], mine[-1]
         return

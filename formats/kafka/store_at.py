@@ -27,7 +27,7 @@ from statestore.formats.kafka.directory.listings import entries_of
 from statestore.formats.kafka.directory.store_facts import store_facts
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
-from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
+from statestore.formats.kafka.stores.key_bounds import begins_with_key, key_range, rows_of_keys, time_range
 from statestore.formats.kafka.stores.store_rows import (
     ALL,
     StoredRows,
@@ -151,9 +151,13 @@ class StoreAt(StateAt):
                 ranges_of_keys = [time_range(kind.rows, low, high)]
             else:
                 ranges_of_keys = list(ALL)
-            families = kind.families
             yield from read_database(
-                copy, each, families=families, start=part.database.start, key_ranges=ranges_of_keys
+                copy,
+                each,
+                families=kind.families,
+                start=part.database.start,
+                key_ranges=ranges_of_keys,
+                lookup=keys is not None and begins_with_key(kind.rows),
             )
 
     @contextmanager

@@ -137,10 +137,15 @@ def opened_families(
 
 def rows_in(family: Family, within: KeyRange, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range in key order. Raises as `opened_families`."""
+    return rows_of(family.pairs(within), batch_rows)
+
+
+def rows_of(pairs: Iterator[tuple[bytes, bytes]], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield keys and values as batches. A batch is yielded before the pair behind its last one is asked for."""
     keys: list[bytes] = []
     values: list[bytes] = []
     size = 0
-    for key, value in family.pairs(within):
+    for key, value in pairs:
         keys.append(key)
         values.append(value)
         size += len(value)

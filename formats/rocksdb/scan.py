@@ -7,6 +7,7 @@ in Python. All return the same rows.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from statestore.formats.notices import is_verification
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
-from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in
+from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in, rows_of
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
 from statestore.formats.rocksdb.table_checks import check_heads, check_places
@@ -44,24 +45,40 @@ def scan_family(
 ) -> Generator[pa.RecordBatch, None, list[KeyRange]]:
     """Yield the rows of each range in key order, with operands merged as the directory's OPTIONS say.
 
-    The scan ends after ``most_rows`` and returns the remaining ranges. Raises as `opened_families`, also about
-    ``delimiter``.
+    A batch has rows of several ranges: a thousand keys are then one batch, and not a thousand. The scan ends after
+    ``most_rows`` and returns the remaining ranges. Raises as `opened_families`, also about ``delimiter``.
     """
     rows_read = 0
     with opened_family(directory, family, delimiter=delimiter) as table:
-        for number, within in enumerate(ranges):
-            if within.rest and most_rows is not None:
-                left = yield from _skipping(table, within, batch_rows)
-                if left is not None:
-                    return [left, *ranges[number + 1 :]]
+        by_holes = itertools.groupby(enumerate(ranges), lambda each: bool(each[1].rest) and most_rows is not None)
+        for has_holes, group in by_holes:
+            if has_holes:
+                for number, within in group:
+                    left = yield from _skipping(table, within, batch_rows)
+                    if left is not None:
+                        return [left, *ranges[number + 1 :]]
                 continue
-            for batch in rows_in(table, within, batch_rows):
+            pairs = _PairsOfRanges(table, tuple(group))
+            for batch in rows_of(iter(pairs), batch_rows):
                 yield batch
                 rows_read += batch.num_rows
                 if most_rows is not None and rows_read >= most_rows:
                     last: bytes = batch.column(0)[-1].as_py()
-                    return [KeyRange(last + b"\0", within.stop), *ranges[number + 1 :]]
+                    return [KeyRange(last + b"\0", ranges[pairs.number].stop), *ranges[pairs.number + 1 :]]
     return []
+
+
+class _PairsOfRanges:
+    """Keys and values of some ranges, each with its number; ``number`` is that of the range of the last pair."""
+
+    def __init__(self, table: Family, ranges: Sequence[tuple[int, KeyRange]]) -> None:
+        self._table, self._ranges = table, ranges
+        self.number = 0
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        for number, within in self._ranges:
+            self.number = number
+            yield from self._table.pairs(within)
 
 
 def _skipping(table: Family, within: KeyRange, batch_rows: int) -> Generator[pa.RecordBatch, None, KeyRange | None]:
@@ -100,10 +117,12 @@ def scan_rocksdb(
     key_ranges: Sequence[tuple[bytes | None, bytes | None] | KeyRange] = ((None, None),),
     delimiter: bytes | None = None,
     batch_rows: int = BATCH_ROWS,
+    lookup: bool = False,
 ) -> Iterator[T]:
     """Yield ``each(batch)`` of the batches of rows (key: binary, value: binary), in key order, range after range.
 
-    A range is [from, to). ``each`` is called by the threads that read, which are ``reading_threads()``.
+    A range is [from, to). ``each`` is called by the threads that read, which are ``reading_threads()``. ``lookup``: few
+    rows are expected in each range, which is else seen where the keys of a range begin alike.
 
     ``delimiter`` is the string that the database's StringAppendOperator puts between merged values; None: the database
     has no such operator, or its OPTIONS name it for family ``default``. RocksDB itself takes the operator of any family
@@ -118,7 +137,7 @@ def scan_rocksdb(
         check_heads(directory)
         if KeyRange() in ranges:  # else parts of the files may be holes
             check_places(directory)
-    if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
+    if not os.environ.get(READER) and (lookup or all(_is_lookup(within) for within in ranges)):
         # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
         found = scan_family(directory, family, ranges, min(batch_rows, _LOOKUP_ROWS), _LOOKUP_ROWS, delimiter=delimiter)
         ranges = yield from _each(each, found)
@@ -150,7 +169,7 @@ def _scanned(
 ) -> Generator[T, None, list[KeyRange]]:
     """Yield the rows as far as the scanner can read them; return the remaining ranges."""
     try:
-        from statestore.formats.rocksdb.table_scan import plan_scan, scan_ranges
+        from statestore.formats.rocksdb.table_scan import plan_of, scan_ranges, table_runs
     except ImportError as error:  # numba also refuses to load beside a numpy that is newer than it supports
         if os.environ.get(READER):
             raise InvalidInputError(
@@ -158,10 +177,14 @@ def _scanned(
                 f"{READER} is {_SCANNER!r}, which needs numba ({error}); install statestore[fast] or unset it",
             ) from error
         return ranges
+    try:
+        runs = table_runs(directory, family)
+    except Unreadable:
+        return ranges
     for number, within in enumerate(ranges):
         left = within
         try:
-            plan = plan_scan(directory, family, within)
+            plan = plan_of(runs, within)
             for done, rows in scan_ranges(
                 plan, each, delimiter=delimiter, batch_rows=batch_rows, threads=reading_threads()
             ):
@@ -189,4 +212,5 @@ def _is_lookup(within: KeyRange) -> bool:
     if within.first is None or within.stop is None:
         return False
     shared = len(within.first) - 1
-    return shared >= _LOOKUP_PREFIX and within.first[:shared] == within.stop[:shared]
+    is_prefix = within.first[:shared] == within.stop[:shared] or within.stop == successor(within.first)
+    return shared >= _LOOKUP_PREFIX and is_prefix

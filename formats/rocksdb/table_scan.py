@@ -40,6 +40,11 @@ def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: in
 
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` for a directory that RocksDB itself should read.
     """
+    return plan_of(table_runs(directory, family), within, range_bytes=range_bytes)
+
+
+def table_runs(directory: Path, family: str) -> tuple[Run, ...]:
+    """Return the table files of a family, with their indexes. Raises as `plan_scan`."""
     families = read_families(directory)
     if family not in families:
         raise Unreadable(f"{directory} has no column family {family!r}")
@@ -47,10 +52,15 @@ def plan_scan(directory: Path, family: str, within: KeyRange, *, range_bytes: in
     for entry in families[family].files:
         table = open_table(Path(os.path.realpath(directory / entry.name)), entry.size, entry.smallest)
         runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(table)
-    tables = [table for run in runs.values() for table in run]
+    return tuple(map(tuple, runs.values()))
+
+
+def plan_of(runs: tuple[Run, ...], within: KeyRange, *, range_bytes: int | None = None) -> TableScan:
+    """Plan a scan of table files as `plan_scan` does."""
+    tables = [table for run in runs for table in run]
     target = _range_bytes(tables) if range_bytes is None else range_bytes
     ranges = () if within.empty else tuple(cut_ranges(tables, within, target))
-    return TableScan(tuple(tuple(run) for run in runs.values()), within, ranges)
+    return TableScan(runs, within, ranges)
 
 
 def _range_bytes(tables: Sequence[TableFile]) -> int:

@@ -23,6 +23,7 @@ from statestore.formats.kernels.arrays import Bools
 from statestore.formats.values.canonical import ErrorPath, canonical, plain
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.python_times import with_parts
 from statestore.formats.values.types import normal_type
 
@@ -93,15 +94,71 @@ def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa
         return pa.array(np.zeros(len(column), np.bool_))
     if pa.types.is_floating(column.type):
         return _any_double(pc.cast(column, pa.float64()), [_number(value, error_path) for value in present])
+    if pa.types.is_integer(column.type) and set(map(type, present)) == {int}:
+        low, high = _limits(column.type)
+        return pc.is_in(column, pa.array([value for value in present if low <= value <= high], column.type))
     if _is_number(column.type):
         limits = [_floor(_number(value, error_path), column.type) for value in present]
         return pc.is_in(column, pa.array([limit for limit, exact in limits if exact], column.type))
-    convert = canonical(error_path)
     if pa.types.is_nested(column.type):
         _check_equality(column.type, present[0], error_path)
-        return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in present]))
-    found = [_scalar(convert(value), column.type) for value in present]
-    return pc.is_in(column, pa.array(found, column.type))
+        wanted = [*map(canonical(error_path), present)]
+        if len(wanted) > _FEW_STRUCTS and _is_plain_struct(column.type):
+            return pa.array(_any_struct(column, wanted))
+        return pa.array(functools.reduce(np.logical_or, [_same(column, value) for value in wanted]))
+    if set(map(type, present)) == {str}:
+        return pc.is_in(column, _texts_as_set(tuple(present), error_path))
+    return pc.is_in(column, _as_set(present, error_path))
+
+
+def _as_set(values: Sequence[Any], error_path: ErrorPath) -> pa.Array:
+    convert, kind = canonical(error_path), error_path.kind
+    found = [convert(value) for value in values]
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        found = [_scalar(value, kind) for value in found]
+    return pa.array(found, kind)
+
+
+@functools.lru_cache(maxsize=4)
+def _texts_as_set(values: tuple[str, ...], error_path: ErrorPath) -> pa.Array:
+    """Return the set of some texts. Each batch of a read asks for it, and thousands of texts take milliseconds."""
+    return _as_set(values, error_path)
+
+
+_FEW_STRUCTS = 8
+"""Of more structs, hashes are compared: each of a thousand would be compared with each row."""
+
+
+def _is_plain_struct(kind: pa.DataType) -> bool:
+    """Return whether a type is a struct of named texts, bytes, numbers and times, whose equal values have one form."""
+    names = [field.name for field in kind] if pa.types.is_struct(kind) else []
+    return bool(names) and len(set(names)) == len(names) and all(_is_plain(field.type) for field in kind)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_text = types.is_string(kind) or types.is_binary(kind) or types.is_boolean(kind)
+    is_time = types.is_date32(kind) or (types.is_timestamp(kind) and kind.unit == "us")
+    return is_text or is_time or types.is_signed_integer(kind) or _is_plain_struct(kind)
+
+
+def _any_struct(column: pa.Array, values: Sequence[Any]) -> Bools:
+    """Test equality with one of canonical values; inside structs null equals null."""
+    convert = plain(column.type, list)
+    assert convert is not None
+    given = pa.array([convert(value) for value in values], column.type)
+    ours, theirs = hash_keys([column]), hash_keys([given])
+    order = np.argsort(theirs, kind="stable")
+    theirs = theirs[order]
+    first, behind = np.searchsorted(theirs, ours), np.searchsorted(theirs, ours, "right")
+    rows, same = np.flatnonzero((first < behind) & ~_invalid(column)), np.zeros(len(column), np.bool_)
+    first, behind = first[rows], behind[rows]
+    while len(rows):  # most once: values that differ and have one hash are rare
+        same[rows] |= keys_equal([column], rows, [given], order[first])
+        first += 1
+        more = ~same[rows] & (first < behind)
+        rows, first, behind = rows[more], first[more], behind[more]
+    return same
 
 
 def match_text(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.BooleanArray:

@@ -27,6 +27,8 @@ from benchmarks.engines import flink_snapshots, kafka_directory
 from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.differences import bounded_difference
 from statestore.connector.explorer.limits import Limits
+from statestore.formats.rocksdb import scan as rocksdb_scan
+from statestore.formats.rocksdb.opened_families import opened_family as OPENED
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
@@ -301,6 +303,61 @@ def test_a_look_up_reads_few_bytes_at_every_door(place: str, tmp_path: Path) -> 
         assert (1 if isinstance(found, dict) else len(found)) >= rows, door
         taken[door] = counted.bytes
     assert {door: read for door, read in taken.items() if read > most * whole} == {}
+
+
+FAMILIES = {
+    "flink": 1,
+    "kafka, timestamped": 1,
+    "kafka, upgraded": 2,
+    "kafka, session": 1,
+    "spark": 4,
+}
+"""The column families in which a key may be, each of which is opened; of Spark, the partitions."""
+
+
+def make_of_many(place: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    if place == "flink":
+        return make_large("flink rocksdb", folder)
+    kind, where = "timestamped-key-value", Path("rocksdb", "kv")
+    families: dict[str, Any] = {"keyValueWithTimestamp": kafka_directory.timestamped(ROWS)}
+    if place.endswith("upgraded"):
+        odd = (row for number, row in enumerate(kafka_directory.timestamped(ROWS)) if number % 2)
+        even = (row for number, row in enumerate(kafka_directory.plain(ROWS)) if not number % 2)
+        families = {"default": even, "keyValueWithTimestamp": odd}
+    if place.endswith("session"):
+        kind, where = "session", Path("kv", f"kv.{kafka_directory.START}")
+        families = {"default": kafka_directory.session(ROWS)}
+    application = folder / "application"
+    kafka_directory.write_store(application / "0_0" / where, families)
+    (application / "kafka-streams-process-metadata").write_text('{"processId": "00000000-0000-0000-0000-000000000000"}')
+    return application, {"kind": kind, "key_serde": "string", "value_serde": "long"}
+
+
+@pytest.mark.filterwarnings("ignore::statestore.StateStoreWarning")  # files of a Kafka application without offsets
+@pytest.mark.parametrize("place", mostly_slow(list(FAMILIES), ("flink", "spark")))
+def test_many_keys_are_looked_up_in_one_go(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database is opened once for all of them, and their rows are decoded together."""
+    if place == "spark":
+        path, options = checkpoint_path("spark4.3.0-agg__rkcl"), dict[str, Any]()
+    else:
+        path, options = make_of_many(place, tmp_path)
+    state = {"spark": "state", "flink": LARGE["flink rocksdb"][0]}.get(place, "kv")
+    table, counted = statestore.inspect(path, **options).table(state), RowsRead(monkeypatch)
+    known = table.scan(columns=["key"]).read_all()["key"].to_pylist()
+    keys, opened = known[:: max(1, len(known) // 300)], list[str]()
+    assert place == "spark" or len(keys) >= 300
+
+    def spied(directory: Path, families: Any, **more: Any) -> Any:
+        opened.append(str(directory))
+        return OPENED(directory, families, **more)
+
+    monkeypatch.setattr(rocksdb_scan, "opened_family", spied)
+    found = counted.of(lambda: table.scan(filter=("key", "in", [*keys, keys[0]])).read_all())
+    monkeypatch.undo()
+    assert sorted(map(str, found["key"].to_pylist())) == sorted(map(str, keys))
+    assert counted.rows == len(keys)
+    assert counted.batches <= FAMILIES[place] + 1  # families are merged in spans of keys that both have
+    assert 1 <= len(opened) <= FAMILIES[place]
 
 
 def counted_history(table: Any, key: Any) -> pa.Table:

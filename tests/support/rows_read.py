@@ -21,16 +21,17 @@ _EVENT = struct.Struct("iIII")
 
 
 class RowsRead:
-    """``rows``: the number that engines decoded, or that were taken from segments, by the read of the last `of`."""
+    """``rows``: the number that engines decoded, or that were taken from segments, by the read of the last `of`;
+    ``batches``: the number of batches of them that had rows."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.rows = 0
+        self.rows = self.batches = 0
         for owner, name in ((EngineTable, "_rows"), (scan, "_all_rows"), (scan, "_looked_up")):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
 
     def of(self, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Return the answer of a read, and count what it takes."""
-        self.rows = 0
+        self.rows = self.batches = 0
         return read(*given, **named)
 
     def _counted(self, read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
@@ -38,6 +39,7 @@ class RowsRead:
             for found in read(*given):
                 batch = found[1] if isinstance(found, tuple) else found
                 self.rows += batch.num_rows
+                self.batches += batch.num_rows > 0
                 yield found
 
         return counted

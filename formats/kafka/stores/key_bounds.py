@@ -60,6 +60,11 @@ def key_range(form: str, key: bytes, first: int = 0, last: int = MAX_TIME) -> Ke
     return KeyRange(b"", None, front, key)
 
 
+def begins_with_key(form: str) -> bool:
+    """Return whether row keys of a form begin with the key, so that the range of a key has few other rows."""
+    return form in ("plain", "window", "session", "subscription")
+
+
 def time_range(form: str, first: int, last: int) -> KeyRange:
     """The range of row keys with all rows whose segment time is from ``first`` to ``last``, inclusive.
 

@@ -91,8 +91,12 @@ def read_database(
     start: int | None = None,
     key_ranges: Sequence[KeyRange] = ALL,
     batch_rows: int = BATCH_ROWS,
+    lookup: bool = False,
 ) -> Iterator[T]:
-    """Yield ``each(rows)`` of the batches of one database, of which ``directory`` is a private copy, as `read_rows`."""
+    """Yield ``each(rows)`` of the batches of one database, of which ``directory`` is a private copy, as `read_rows`.
+
+    ``lookup``: few rows are expected in each range.
+    """
     present, key_ranges = _with_rows(directory, families), disjoint_ranges(key_ranges)
 
     if len(present) == 1:
@@ -103,17 +107,17 @@ def read_database(
             family=family,
             key_ranges=key_ranges,
             batch_rows=batch_rows,
+            lookup=lookup,
         )
         return
     if not present:
         return
-    for within in key_ranges:
-        scans = [
-            scan_rocksdb(directory, _itself, family=family, key_ranges=(within,), batch_rows=batch_rows)
-            for family in present
-        ]
-        batches = (StoredRows(present[position], start, rows) for position, rows in merged_families(scans))
-        yield from in_order(each, batches, reading_threads())
+    scans = [
+        scan_rocksdb(directory, _itself, family=family, key_ranges=key_ranges, batch_rows=batch_rows, lookup=lookup)
+        for family in present
+    ]
+    batches = (StoredRows(present[position], start, rows) for position, rows in merged_families(scans))
+    yield from in_order(each, batches, reading_threads())
 
 
 def databases_until(databases: Sequence[Database], last: int | None) -> list[Database]:

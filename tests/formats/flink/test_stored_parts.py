@@ -10,7 +10,14 @@ import pytest
 
 from statestore.formats.flink.serializers.flink_types import VOID, Basic, Logical, RowDataOf
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RelativeHandle, RocksHandle
-from statestore.formats.flink.stored_parts import PART_BYTES, GroupsPart, asked_groups, asked_ranges, parts_of
+from statestore.formats.flink.stored_parts import (
+    PART_BYTES,
+    GroupsPart,
+    asked_groups,
+    asked_ranges,
+    names_keys,
+    parts_of,
+)
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.places.reading_threads import limit_reading_threads, reading_in_tasks
 from statestore.formats.values.filters import Filter
@@ -61,6 +68,13 @@ def test_a_database_in_an_object_store_is_one_part_also_where_key_groups_between
     assert not parts_of([database(GROUPS * BLOCK)], {90}, is_local=False)
 
 
+def test_a_database_is_one_part_where_few_keys_are_looked_up() -> None:
+    """A savepoint has parts of the asked key groups alone, because each of them is read as a whole."""
+    handles: list[KeyGroupHandle | RocksHandle] = [database(GROUPS * PART_BYTES), savepoint(PART_BYTES)]
+    found = parts_of(handles, {1, 4, 6}, is_local=True, is_lookup=True)
+    assert [(part.stored, part.first, part.last) for part in found] == [(0, 1, 6), (1, 1, 1), (1, 4, 4), (1, 6, 6)]
+
+
 LONG = Basic("long")
 FORM = KeyedForm("counts", "value", LONG, VOID, LONG, LONG)
 
@@ -97,6 +111,12 @@ def test_both_zeros_are_looked_up_each_in_its_group() -> None:
         assert asked_groups(form, double, 128, asked) == groups
         firsts = {each.first for each in asked_ranges(form, double, 128, part, asked)}
         assert {first[1:] for first in firsts if first} == {bytes(8), b"\x80" + bytes(7)} and len(firsts) == 2
+
+
+def test_few_keys_are_looked_up_and_others_are_not() -> None:
+    assert names_keys(FORM, LONG, [Filter("key", "in", tuple(range(1000)))])
+    assert not names_keys(FORM, LONG, [Filter("key", "in", tuple(range(1001)))])
+    assert not names_keys(FORM, LONG, [Filter("key_group", "=", 5)])
 
 
 def test_a_key_of_unknown_hash_is_looked_up_in_every_group() -> None:

@@ -308,6 +308,27 @@ def test_left_to_rocksdb_in_the_middle(
     assert left[0].stop == stop and left[1:] == [KeyRange(b"key-0000", b"key-0002")]
 
 
+@pytest.mark.parametrize("most", [1, 7, 8, 9, 25, None])
+def test_a_batch_has_rows_of_several_ranges(most: int | None, tmp_path: Path) -> None:
+    """What is left after so many rows are the ranges behind the last one, in whatever order they are."""
+    written(tmp_path / "db", options())
+    names = sorted(ROWS)
+    ranges = [KeyRange(names[9], names[20]), *(KeyRange(name, name + b"\0") for name in (*names[30:40], names[2]))]
+    wanted = [(name, ROWS[name]) for name in (*names[9:20], *names[30:40], names[2])]
+    read = scan_family(tmp_path / "db", "default", ranges, 8, most)
+    batches = []
+    try:
+        while True:
+            batches.append(pairs(next(read)))
+    except StopIteration as end:
+        left: list[KeyRange] = end.value
+    found = [row for batch in batches for row in batch]
+    assert found == wanted[: len(found)] and all(len(batch) == 8 for batch in batches[:-1])
+    assert len(found) == len(wanted) if most is None else most <= len(found) < most + 8 or len(found) == len(wanted)
+    rest = [row for batch in scan_family(tmp_path / "db", "default", left, 8) for row in pairs(batch)]
+    assert found + rest == wanted
+
+
 def test_seeks_between_prefixes(tmp_path: Path) -> None:
     """RocksDB looks into a hash index by the prefix of what it seeks, unless it is told that keys are in one order."""
     own, blocks = options(), BlockBasedOptions()

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, get_args
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,6 +16,8 @@ from support.key_strategies import SCALARS, key_types
 from support.properties import few_or_many
 
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.values import comparison
+from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.filters import Filter, Op, check_filters, mask, parse_filters
 
 CANONICAL: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [t for t in SCALARS if not pa.types.is_decimal(t[0])]
@@ -82,6 +85,37 @@ def test_in_is_equality_with_any_member(column: tuple[pa.DataType, list[Any]], v
     assert selected(Filter("x", "in", tuple(values)), rows, kind) == [holds("in", row, values) for row in rows]
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint32(), pa.int64(), pa.uint64()])
+def test_whole_numbers_beyond_a_type_are_no_members(kind: pa.DataType) -> None:
+    low, high = (
+        (0, 2**kind.bit_width - 1)
+        if "u" in str(kind)
+        else (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
+    )
+    rows, members = [low, 5, None, high], (low - 1, high, 2**70, 5)
+    assert selected(Filter("x", "in", members), rows, kind) == [False, True, False, True]
+
+
+def test_texts_are_converted_once_for_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of bytes has the same texts as no members: they are of another type."""
+    texts, asked = tuple(f"item {number}" for number in range(1000)), list[str]()
+
+    def counted(error_path: ErrorPath) -> Any:
+        convert = canonical(error_path)
+
+        def noted(value: Any) -> Any:
+            asked.append(value)
+            return convert(value)
+
+        return noted
+
+    monkeypatch.setattr(comparison, "canonical", counted)
+    for _ in range(5):
+        assert selected(Filter("x", "in", texts), ["item 7", "item", None], pa.string()) == [True, False, False]
+    assert asked == list(texts)
+    assert "found str 'item 0'" in error_of(("x", "in", texts), pa.binary())
+
+
 @few_or_many(25, 100, st.data())
 def test_other_values_compare_as_in_python(data: st.DataObject) -> None:
     """Texts, bytes, booleans, dates, times and durations."""
@@ -104,6 +138,29 @@ def test_nested_values_are_equal_or_not(data: st.DataObject) -> None:
     assert selected(Filter("x", op, value), column, kind) == [holds(op, row, value) for row in rows]
     members = (value, rows[0])
     assert selected(Filter("x", "in", members), column, kind) == [holds("in", row, members) for row in rows]
+
+
+KEY = pa.struct([("a", pa.string()), ("b", pa.struct([("n", pa.int32()), ("at", pa.timestamp("us", "UTC"))]))])
+CELLS = st.sampled_from([None, 1, 2])
+STRUCTS = st.tuples(
+    st.sampled_from([None, "x", "y"]),
+    st.none() | st.tuples(CELLS, st.none() | st.just(datetime(2024, 5, 1, tzinfo=UTC))),
+)
+
+
+@few_or_many(25, 200, st.lists(st.none() | STRUCTS, max_size=12), st.lists(STRUCTS, min_size=1, max_size=20))
+def test_many_structs_are_members_as_few_are(rows: list[Any], members: list[Any]) -> None:
+    column = [as_arrow(row, KEY) for row in rows]
+    found = selected(Filter("x", "in", tuple(members)), column, KEY)
+    assert found == [row is not None and row in members for row in rows]
+
+
+def test_structs_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "hash_keys", lambda columns: np.zeros(len(columns[0]), np.uint64))
+    members = [(f"item {number}", None) for number in range(30)]
+    rows = [*members[::3], ("item", None), None]
+    found = selected(Filter("x", "in", tuple(members)), [as_arrow(row, KEY) for row in rows], KEY)
+    assert found == [True] * 10 + [False, False]
 
 
 def as_arrow(value: Any, kind: pa.DataType) -> Any:
