@@ -47,6 +47,8 @@ class ChangeSplit:
     latest_start: int = NOW
     """The stream time at the last commit, at which rows of the range start at the latest."""
     lease: Lease | None = with_default(default=None, repr=False, compare=False)
+    passing: bool = False
+    """Whether columns that were decompressed for this split and those before it are not kept for later reads."""
     whole: bool = False
     """Whether writes are events, too, that a reader of changes does not get: those at or before ``after`` of rows that
     reach beyond it, and deletes that ended nothing, whose values are null."""
@@ -101,10 +103,10 @@ def events_by_version(
     return _in_order(split, found)
 
 
-def added_starts(files: SegmentFiles, split: ChangeSplit) -> list[Ints]:
-    """Return starts of about one in 1,024 of the rows that commits of the range added."""
+def added_starts(files: SegmentFiles, split: ChangeSplit, step: int) -> list[Ints]:
+    """Return every ``step``-th start of the rows that commits of the range added, segment by segment."""
     return [
-        starts[::1024] for number in range(len(split.segments)) for _, _, starts in _added(files, split, number, None)
+        starts[::step] for number in range(len(split.segments)) for _, _, starts in _added(files, split, number, None)
     ]
 
 
@@ -146,8 +148,8 @@ def events_by_time(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[In
         if of_keys is not None:
             starts = cells_of(file, "valid_from", of_keys[number])
             rows, starts = _within(of_keys[number], starts, split.first, split.last)
-            valid = ever_valid(starts, chosen_ends(files, segment, rows))
-            rows, starts = rows[valid], starts[valid]
+            ever = ever_valid(starts, chosen_ends(files, segment, rows))
+            rows, starts = rows[ever], starts[ever]
             found.append((number, rows, starts, np.full(len(rows), split.version), cells_of(file, "_added", rows)))
             continue
         for low, high, starts in rows_between(files, segment, split.first, split.last):

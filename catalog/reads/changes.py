@@ -47,10 +47,12 @@ from statestore.formats.state_table import Query, check_number
 from statestore.formats.values.filters import Filter, mask
 from statestore.formats.values.times import format_time
 
-SPLIT_EVENTS = 1 << 18
+SPLIT_EVENTS = 1 << 19
 # Of at most this part of the rows of a segment, only their batches are read, which from an object store are all that is
 # fetched. Were rows always read so, the changes of three commits would take 1.5 times as long (2 million versions).
 DENSE_SHARE = 8
+KEPT_SPLITS = 4
+EVENT_ROWS = 64  # rows of a scan from which compiled loops save as much time as from an event
 SAMPLED = 1 << 10  # one start in so many rows tells where to cut a range of them
 
 
@@ -84,7 +86,14 @@ def _plan_by_version(
             if room:
                 splits.append(_split(log_state, mine, begin, version, False, log_state.version, 2 * room))
             begin, room = version + 1, 0
-    return splits
+    return _passing(splits)
+
+
+def _passing(splits: list[ChangeSplit]) -> list[ChangeSplit]:
+    """Return the splits, some of them marked where they are many: what all of them decompress would fill the memory."""
+    if len(splits) <= 2 * KEPT_SPLITS:
+        return splits
+    return [replace(split, passing=number % KEPT_SPLITS == 0) for number, split in enumerate(splits, 1)]
 
 
 def oldest_change(log_state: LogState) -> int:
@@ -130,10 +139,12 @@ def _plan_by_time(
     rows = sum(v.meta.rows for v in mine if v.meta.min_valid_from <= last and v.meta.max_valid_from >= first)
     if not rows:
         return []
-    return [
-        _split(log_state, mine, low, high, True, log_state.version, 2 * rows)
-        for low, high in time_ranges(files, mine, first, last)
-    ]
+    return _passing(
+        [
+            _split(log_state, mine, low, high, True, log_state.version, 2 * rows)
+            for low, high in time_ranges(files, mine, first, last)
+        ]
+    )
 
 
 def time_ranges(
@@ -173,7 +184,7 @@ def read_changes(
         events = _events(files, split, of_keys, low, high)
         if not len(events):
             continue
-        compiled = copies_pay(2 * len(events))
+        compiled = copies_pay(EVENT_ROWS * len(events))
         old, still_there = related(_scope(files, split, of_keys, compiled), events, split.by_time)
         for batch in change_batches(files, split, events, old, still_there, names, compiled):
             selected = mask(filters, batch) if filters else None
@@ -181,13 +192,16 @@ def read_changes(
             if kept.num_rows:
                 shown = kept.select(schema.names)
                 yield pa.RecordBatch.from_arrays(shown.columns, schema=schema) if schema.names else shown
+        if split.passing:
+            for segment in split.segments:
+                files.open_segment(segment.meta).forget_decoded()
 
 
 def _windows(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, int]]:
     """Return parts of all state times; several where one commit has many more events than a split should have."""
     if split.by_time or split.first < split.last or split.rows <= 4 * SPLIT_EVENTS:
         return [(BEGINNING, NOW)]
-    return _cut(added_starts(files, split), BEGINNING, NOW)
+    return _cut(added_starts(files, split, SAMPLED), BEGINNING, NOW)
 
 
 def _cut(samples: Sequence[Ints], first: int, last: int) -> list[tuple[int, int]]:

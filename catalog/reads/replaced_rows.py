@@ -178,7 +178,8 @@ class _Times:
         """Return the positions of times that may be in the set."""
         inside = np.flatnonzero((times >= self.low) & (times <= self.high))
         mine = times if len(inside) == len(times) else times[inside]
-        return inside[self.marks[_mixed(mine) >> self.shift]]
+        found: Ints = inside[self.marks[_mixed(mine) >> self.shift]]
+        return found
 
     def among(self, ordered: Ints) -> Ints:
         """Return the positions of times that may be in the set, among ascending ones."""
