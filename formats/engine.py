@@ -286,7 +286,7 @@ class DeltaPart(Reader, ABC):
     @abstractmethod
     def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Changes with two columns before their own: the version, and the kind as an index into
-        `statestore.catalog.reads.changes.CHANGE_TYPES`."""
+        `statestore.catalog.reads.change_rows.CHANGE_TYPES`."""
 
 
 class Source(Reader, ABC):

@@ -10,6 +10,7 @@ MEASURES = (
     "reads",
     "points",
     "duckdb_views",
+    "changes",
     "late_shares",
     "compaction",
     "small_commits",

@@ -1,6 +1,7 @@
-"""Programs that run in a process of their own: ``python -m benchmarks.measures.child compact|open|tiny|... WAREHOUSE``.
+"""Programs that run in a process of their own: ``python -m benchmarks.measures.child VERB WAREHOUSE``.
 
 ``compact`` prints a line when it begins, and then what it cost. ``open`` prints what opening the store cost.
+``changes`` prints a line when it begins, and then how many rows the changes of most commits have.
 The name of a size makes a store, uses it in all ways that have compiled loops, and prints what the process has cost.
 """
 
@@ -24,6 +25,8 @@ from benchmarks.results.costs import Costs, cpu_ms
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECONDS = 0.005
+SAY_WHEN_THEY_BEGIN = ("compact", "changes")
+MOST_COMMITS = 0.8
 GETS, SCANS = 6_000, 15  # after so many, compiled loops are loaded
 
 
@@ -45,7 +48,7 @@ def run(verb: str, path: Path, kill_after: float | None = None) -> Ended:
     """Run a child to its end, or kill it some seconds after it said that it begins; watch its memory meanwhile."""
     child = begin(verb, path)
     assert child.stdout is not None
-    lines = [child.stdout.readline()] if verb == "compact" else []
+    lines = [child.stdout.readline()] if verb in SAY_WHEN_THEY_BEGIN else []
     start = highest = anonymous(child.pid)
     since = time.monotonic()
     while child.poll() is None:
@@ -88,6 +91,17 @@ def open_once(path: Path) -> None:
     print(json.dumps({"wall": costs.wall[0], "cpu": costs.cpu[0], "scan_cpu": scans.cpu[0]}), flush=True)
 
 
+def read_changes(path: Path) -> None:
+    """Read the changes of most commits, batch by batch."""
+    store = open_reader(path)
+    store.scan().read_all()
+    print(json.dumps({"begins": True}), flush=True)
+    first = int(store.version * (1 - MOST_COMMITS))
+    rows = sum(batch.num_rows for batch in store.changes(start_version=first, end_version=store.version))
+    store.close()
+    print(json.dumps({"rows": rows}), flush=True)
+
+
 def use(path: Path, size: str) -> None:
     stream = Stream(SIZES[size].first_use, 1)
     write_history(stream, path)
@@ -111,6 +125,7 @@ def use(path: Path, size: str) -> None:
 PROGRAMS: dict[str, Callable[[Path], None]] = {
     "compact": compact,
     "open": open_once,
+    "changes": read_changes,
     **{size: partial(use, size=size) for size in SIZES},
 }
 

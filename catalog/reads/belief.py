@@ -355,13 +355,19 @@ def may_have_valid(meta: SegmentMeta, low: int, high: int) -> bool:
     return meta.min_valid_from <= high and meta.max_valid_to > low
 
 
-def may_start_or_end(segment: SegmentWithClosures, low: int, high: int) -> bool:
-    """Return whether rows of a segment may start or end from ``low`` to ``high``, both inclusive, at any version."""
+def may_start(meta: SegmentMeta, low: int, high: int) -> bool:
+    """Return whether rows of a segment may start from ``low`` to ``high``, both inclusive."""
+    return meta.min_valid_from <= high and meta.max_valid_from >= low
+
+
+def may_end(segment: SegmentWithClosures, low: int, high: int) -> bool:
+    """Return whether rows of a segment may end from ``low`` to ``high``, both inclusive, at any version."""
     meta = segment.meta
     if meta.min_valid_from > high:
         return False
-    ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
-    return ends_inside or meta.max_valid_from >= low or any(c.min_valid_to <= high for c in segment.closures)
+    if meta.min_valid_to <= high and meta.max_valid_to >= low:
+        return True
+    return any(piece.min_valid_to <= high for piece in segment.closures)
 
 
 def may_take_back(closures: ClosureSlice, meta: SegmentMeta) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -89,6 +89,15 @@ class PendingClosures:
             if mine.any():
                 return True
         return False
+
+    def first(self, count: int) -> Iterator[tuple[U32s, Ints]]:
+        """Yield rows and ends of the closures of the ``count`` first slices, in no order."""
+        for run in self.runs:
+            if count >= len(self.slices):
+                yield run.rows, run.ends
+            else:
+                mine = run.number < count
+                yield run.rows[mine], run.ends[mine]
 
     def apply(self, ends: Ints, start: int, count: int) -> None:
         """Change ``ends``, the stored ends of the rows from ``start`` on, to the newest ones."""

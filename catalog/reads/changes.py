@@ -9,86 +9,51 @@ the belief of its own commit:
 - a value row that was taken back without a trace (see ``Timeline``) is a ``delete``.
 
 By version, the events of a commit are the rows that it added. By state time, they are the rows in the belief of the
-newest version whose start lies in the range. Old values are found through the key indexes, in one pass for each
-segment. Where filters name keys, only the rows of these are looked at: what an event replaces has its key.
+newest version whose start lies in the range. Where filters name keys, only the rows of these are looked at: what an
+event replaces has its key.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from dataclasses import field as with_default
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.belief import (
-    BEGINNING,
-    NOW,
-    SegmentWithClosures,
-    cells_of,
-    chosen_ends,
-    ends_between,
-    ever_valid,
-    may_take_back,
-    not_ended,
-    pair_ends,
-    with_closures,
+from statestore.catalog.reads.belief import BEGINNING, NOW, SegmentWithClosures, with_closures
+from statestore.catalog.reads.change_events import (
+    ChangeSplit,
+    Events,
+    added_starts,
+    events_by_time,
+    events_by_version,
+    rows_between,
 )
+from statestore.catalog.reads.change_rows import change_batches
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows, fetch_segments
 from statestore.catalog.reads.plan import CHUNK_ROWS, keys_may_match
-from statestore.catalog.reads.replaced_rows import DENSE_SHARE, NOWHERE, Events, StoredRows, related
+from statestore.catalog.reads.replaced_rows import Scope, related
 from statestore.catalog.reads.scan import lookup_hashes, matched_rows
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.kernels.compiled_use import copies_pay
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, check_number
 from statestore.formats.values.filters import Filter, mask
-from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time
-from statestore.formats.values.types import TIME
 
-CHANGE_COLUMNS = (
-    pa.field("valid_from", TIME),
-    pa.field("_change_type", pa.string()),
-    pa.field("_commit_version", pa.int64()),
-    pa.field("_commit_timestamp", TIME),
-)
-SPLIT_EVENTS = 1 << 20
-INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
-CHANGE_TYPES = (
-    "insert",
-    "update_preimage",
-    "update_postimage",
-    "delete",
-)  # not an Arrow array, which would load pandas
-
-
-@dataclass(frozen=True)
-class ChangeSplit:
-    """The events of commits [first, last], or (``by_time``) of state times [first, last] at version ``version``.
-
-    ``lease`` keeps the files from vacuum as long as the split exists; None in a process that did not plan it.
-    """
-
-    segments: tuple[SegmentWithClosures, ...]
-    first: int
-    last: int
-    by_time: bool
-    version: int
-    timestamps: tuple[int, ...]  # commit times (epoch microseconds) of versions base, base+1, …
-    base: int
-    rows: int
-    after: int  # an expiry removed events at or before this state time, so none of them is returned
-    lease: Lease | None = with_default(default=None, repr=False, compare=False)
-    whole: bool = False
-    """Whether writes are events, too, that a reader of changes does not get: those at or before ``after`` of rows that
-    reach beyond it, and deletes that ended nothing, whose values are null."""
+SPLIT_EVENTS = 1 << 19
+# Of at most this part of the rows of a segment, only their batches are read, which from an object store are all that is
+# fetched. Were rows always read so, the changes of three commits would take 1.5 times as long (2 million versions).
+DENSE_SHARE = 8
+KEPT_SPLITS = 4
+EVENT_ROWS = 64  # rows of a scan from which compiled loops save as much time as from an event
+SAMPLED = 1 << 10  # one start in so many rows tells where to cut a range of them
 
 
 def plan_changes(files: SegmentFiles, log_state: LogState, query: Query) -> list[ChangeSplit]:
@@ -113,16 +78,22 @@ def _plan_by_version(
     # A commit may close a row without adding one: a value taken back (see Timeline).
     counts = log_state.versions.rows + log_state.versions.tombstones + log_state.versions.closed
     splits: list[ChangeSplit] = []
-    begin = first
-    room = 0
+    begin, room = first, 0
     for version in range(first, last + 1):
         room += int(counts[version])
-        if room >= SPLIT_EVENTS or version == last:
+        if version == last or room + int(counts[version + 1]) > SPLIT_EVENTS:
             mine = tuple(v for v in segments if v.meta.min_added <= version)
             if room:
                 splits.append(_split(log_state, mine, begin, version, False, log_state.version, 2 * room))
             begin, room = version + 1, 0
-    return splits
+    return _passing(splits)
+
+
+def _passing(splits: list[ChangeSplit]) -> list[ChangeSplit]:
+    """Return the splits, some of them marked where they are many: what all of them decompress would fill the memory."""
+    if len(splits) <= 2 * KEPT_SPLITS:
+        return splits
+    return [replace(split, passing=number % KEPT_SPLITS == 0) for number, split in enumerate(splits, 1)]
 
 
 def oldest_change(log_state: LogState) -> int:
@@ -168,38 +139,20 @@ def _plan_by_time(
     rows = sum(v.meta.rows for v in mine if v.meta.min_valid_from <= last and v.meta.max_valid_from >= first)
     if not rows:
         return []
-    return [
-        _split(log_state, mine, low, high, True, log_state.version, 2 * rows)
-        for low, high in time_ranges(files, mine, first, last)
-    ]
+    return _passing(
+        [
+            _split(log_state, mine, low, high, True, log_state.version, 2 * rows)
+            for low, high in time_ranges(files, mine, first, last)
+        ]
+    )
 
 
 def time_ranges(
     files: SegmentFiles, segments: tuple[SegmentWithClosures, ...], first: int, last: int
 ) -> list[tuple[int, int]]:
     """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
-    samples = [np.empty(0, np.int64)]
-    for segment in segments:
-        samples += [starts[::1024] for _, _, starts in rows_between(files, segment, first, last)]
-    ordered = np.sort(np.concatenate(samples))
-    cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
-    bounds = [first, *(c for c in cuts if c > first), last + 1]
-    return [(low, high - 1) for low, high in itertools.pairwise(bounds)]
-
-
-def rows_between(
-    files: SegmentFiles, segment: SegmentWithClosures, first: int, last: int
-) -> Iterator[tuple[int, int, Ints]]:
-    """Yield the ranges of rows that start from ``first`` to ``last``, both inclusive, one for each block, and their
-    starts.
-    """
-    for begin, block in segment.meta.spans():
-        if block.min_valid_from > last or block.max_valid_from < first:
-            continue
-        starts = files.open_segment(segment.meta).int64_rows("valid_from", begin, begin + block.rows)
-        low, high = int(np.searchsorted(starts, first, "left")), int(np.searchsorted(starts, last, "right"))
-        if low < high:
-            yield begin + low, begin + high, starts[low:high]
+    samples = [starts[::SAMPLED] for segment in segments for _, _, starts in rows_between(files, segment, first, last)]
+    return _cut(samples, first, last)
 
 
 def _split(
@@ -214,7 +167,11 @@ def _split(
     base, top = (0, log_state.version) if by_time else (first, last)
     times = tuple(log_state.versions.timestamp[base : top + 1].tolist())
     after = BEGINNING if log_state.horizon is None else log_state.horizon.time
-    return ChangeSplit(segments, first, last, by_time, version, times, base, rows, after)
+    if by_time:
+        return ChangeSplit(segments, first, last, by_time, version, times, base, rows, after)
+    late_before = int(log_state.versions.stream_time_before(np.array([first]))[0])
+    latest = log_state.versions.stream_time_at(last)
+    return ChangeSplit(segments, first, last, by_time, version, times, base, rows, after, late_before, latest)
 
 
 def read_changes(
@@ -222,14 +179,51 @@ def read_changes(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of a split by (commit version, start), each preimage right before its postimage."""
     split, of_keys = _fetched(files, split, filters)
-    events = _events_by_time(files, split, of_keys) if split.by_time else _events_by_version(files, split, of_keys)
     names = tuple(dict.fromkeys([*schema.names, *(f.column for f in filters)]))
-    batch = _assemble(files, split, events, names)
-    selected = mask(filters, batch) if filters else None
-    if selected is not None:
-        batch = batch.filter(selected)
-    if batch.num_rows:
-        yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+    for low, high in _windows(files, split):
+        events = _events(files, split, of_keys, low, high)
+        if not len(events):
+            continue
+        compiled = copies_pay(EVENT_ROWS * len(events))
+        old, still_there = related(_scope(files, split, of_keys, compiled), events, split.by_time)
+        for batch in change_batches(files, split, events, old, still_there, names, compiled):
+            selected = mask(filters, batch) if filters else None
+            kept = batch if selected is None else batch.filter(selected)
+            if kept.num_rows:
+                shown = kept.select(schema.names)
+                yield pa.RecordBatch.from_arrays(shown.columns, schema=schema) if schema.names else shown
+        if split.passing:
+            for segment in split.segments:
+                files.open_segment(segment.meta).forget_decoded()
+
+
+def _windows(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, int]]:
+    """Return parts of all state times; several where one commit has many more events than a split should have."""
+    if split.by_time or split.first < split.last or split.rows <= 4 * SPLIT_EVENTS:
+        return [(BEGINNING, NOW)]
+    return _cut(added_starts(files, split, SAMPLED), BEGINNING, NOW)
+
+
+def _cut(samples: Sequence[Ints], first: int, last: int) -> list[tuple[int, int]]:
+    """Return parts of [first, last] with about SPLIT_EVENTS rows each, of which every SAMPLED-th has its start here."""
+    ordered = np.sort(np.concatenate([np.empty(0, np.int64), *samples]))
+    cuts = np.unique(ordered[:: SPLIT_EVENTS // SAMPLED][1:]).tolist()
+    bounds = [first, *(c for c in cuts if c > first), last + 1]
+    return [(low, high - 1) for low, high in itertools.pairwise(bounds)]
+
+
+def _events(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None, low: int, high: int) -> Events:
+    if split.by_time:
+        return events_by_time(files, split, of_keys)
+    return events_by_version(files, split, of_keys, low, high)
+
+
+def _scope(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None, compiled: bool) -> Scope:
+    if split.by_time:
+        return Scope(files, split.segments, split.version + 1, split.version, NOW, of_keys, compiled)
+    if split.whole:  # writes that are no events are events here, and may replace others that an expiry left out
+        return Scope(files, split.segments, split.last + 1, split.last, NOW, of_keys, compiled)
+    return Scope(files, split.segments, split.first, split.last, split.late_before, of_keys, compiled)
 
 
 def _fetched(
@@ -245,7 +239,8 @@ def _fetched(
     hashes = lookup_hashes(files, of_keys) if of_keys else None
     if hashes is None:
         fetch_segments(files, segments)
-    fetch_files(files, [segment.meta.index for segment in segments])
+    else:
+        fetch_files(files, [segment.meta.index for segment in segments])
     if not of_keys:
         return split, None
     if hashes is None:
@@ -271,194 +266,3 @@ def _selected_rows(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter
         found.append(begin + (rows if selected is None else rows[selected.to_numpy(zero_copy_only=False)]))
         begin += batch.num_rows
     return np.concatenate(found)
-
-
-def _events_by_version(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None) -> Events:
-    """Return the rows whose own commit lies in the range, each once, from the stored row that still has its first
-    belief.
-
-    ``of_keys`` are the rows of each segment among which they are; None: all.
-    """
-    events = []
-    for number, segment in enumerate(split.segments):
-        meta = segment.meta
-        if meta.min_added > split.last or meta.max_added < split.first:
-            continue
-        file = files.open_segment(meta)
-        if of_keys is None:
-            every = file.int64("_added")
-            rows = _added_between(meta, every, split.first, split.last)
-            added, starts = every[rows], file.int64("valid_from")[rows]
-        else:
-            rows, added = _within(of_keys[number], cells_of(file, "_added", of_keys[number]), split.first, split.last)
-            starts = cells_of(file, "valid_from", rows)
-        ends = pair_ends(files, segment, rows, added)
-        known = ever_valid(starts, ends) & not_ended(ends, split.after)
-        events.append((number, rows[known], added[known]))
-    events += _taken_back(files, split, of_keys)
-    return _gather(files, split, events)
-
-
-def _within(rows: Ints, cells: Ints, first: int, last: int) -> tuple[Ints, Ints]:
-    """Return those of the rows whose cells lie from ``first`` to ``last``, and these cells."""
-    chosen = (cells >= first) & (cells <= last)
-    return rows[chosen], cells[chosen]
-
-
-def _added_between(meta: SegmentMeta, added: Ints, first: int, last: int) -> Ints:
-    """Return the rows that commits [first, last] added; blocks of later commits are not looked at."""
-    if meta.min_added >= first and meta.max_added <= last:
-        return np.arange(meta.rows)
-    found = [np.empty(0, np.int64)]
-    for begin, block in meta.spans():
-        if block.min_added <= last:
-            mine = added[begin : begin + block.rows]
-            found.append(begin + np.flatnonzero((mine >= first) & (mine <= last)))
-    return np.concatenate(found)
-
-
-def _events_by_time(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None) -> Events:
-    events = []
-    for number, segment in enumerate(split.segments):
-        if of_keys is not None:
-            starts = cells_of(files.open_segment(segment.meta), "valid_from", of_keys[number])
-            rows, starts = _within(of_keys[number], starts, split.first, split.last)
-            rows = rows[ever_valid(starts, chosen_ends(files, segment, rows))]
-            events.append((number, rows, np.full(len(rows), split.version)))
-            continue
-        for low, high, starts in rows_between(files, segment, split.first, split.last):
-            rows = low + np.flatnonzero(ever_valid(starts, ends_between(files, segment, low, high)))
-            events.append((number, rows, np.full(len(rows), split.version)))
-    return _gather(files, split, events)
-
-
-def _taken_back(
-    files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None
-) -> list[tuple[int, Ints, Ints]]:
-    """Return the value rows that a commit of the range closed at their own start: (segment index, rows, commit as
-    version).
-
-    Most of them were replaced by a row of that commit, which is then the event; ``related`` distinguishes the two
-    cases.
-    """
-    events = []
-    for number, segment in enumerate(split.segments):
-        meta = segment.meta
-        if meta.tombstone:
-            continue
-        for piece in segment.until(split.last).since(split.first):
-            if may_take_back(piece, meta):
-                rows, ends = files.closures(piece, meta.rows)
-                if of_keys is not None:
-                    asked = np.isin(rows, of_keys[number])
-                    rows, ends = rows[asked], ends[asked]
-                replaced = rows[~ever_valid(cells_of(files.open_segment(meta), "valid_from", rows), ends)]
-                events.append((number, replaced, np.full(len(replaced), piece.version)))
-        if meta.role == "belief" and meta.max_dropped >= split.first:
-            rows = np.arange(meta.rows) if of_keys is None else of_keys[number]
-            dropped = cells_of(files.open_segment(meta), "_dropped", rows)
-            rows, versions = _within(rows, dropped, split.first, split.last)
-            events.append((number, rows, versions))
-    if not split.whole:
-        return events
-    # A row that replaces one whose end an expiry has passed may be gone, and would not be seen to replace it.
-    before = [pair_ends(files, split.segments[number], rows, versions - 1) for number, rows, versions in events]
-    known = [not_ended(ends, split.after) for ends in before]
-    return [(number, rows[k], versions[k]) for (number, rows, versions), k in zip(events, known, strict=True)]
-
-
-def _gather(files: SegmentFiles, split: ChangeSplit, events: list[tuple[int, Ints, Ints]]) -> Events:
-    parts: list[Events] = []
-    for number, rows, versions in events:
-        meta = split.segments[number].meta
-        file = files.open_segment(meta)
-        starts = cells_of(file, "valid_from", rows)
-        if not split.whole:
-            kept = starts > split.after
-            rows, versions, starts = rows[kept], versions[kept], starts[kept]
-        if not len(rows):
-            continue
-        keys = [file.take(name, rows) for name in files.spec.key_names]
-        count = len(rows)
-        parts.append(
-            Events(
-                np.full(count, number), rows, hash_keys(keys), starts, versions, np.full(count, meta.tombstone), keys
-            )
-        )
-    if not parts:
-        none = np.empty(0, np.int64)
-        keys = [pa.array([], field.type) for field in files.spec.key]
-        return Events(none, none, np.empty(0, np.uint64), none, none, np.empty(0, bool), keys)
-    width = range(len(files.spec.key))
-    return Events(
-        np.concatenate([p.segment_index for p in parts]),
-        np.concatenate([p.row for p in parts]),
-        np.concatenate([p.hashes for p in parts]),
-        np.concatenate([p.start for p in parts]),
-        np.concatenate([p.version for p in parts]),
-        np.concatenate([p.tombstone for p in parts]),
-        [pa.concat_arrays([p.keys[i] for p in parts]) for i in width],
-    )
-
-
-def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[StoredRows, Ints, Ints, Ints]:
-    """Return the output rows, in order, as (stored row of the values, event, change type, commit version)."""
-    own = _own_commit(files, split, events)
-    taken_back = np.zeros(len(events), bool) if split.by_time else own != events.version
-    replaced, preceding, still_there = related(files, split.segments, events, taken_back, split.by_time)
-    tombstones = np.array([v.meta.tombstone for v in split.segments], bool)
-    has_replaced = replaced.segment_index != NOWHERE
-    old = StoredRows(
-        np.where(has_replaced, replaced.segment_index, preceding.segment_index),
-        np.where(has_replaced, replaced.row, preceding.row),
-    )
-    has_old = (old.segment_index != NOWHERE) & ~tombstones[old.segment_index]
-    itself = StoredRows(events.segment_index, events.row)
-    value = ~events.tombstone & ~taken_back
-    parts = [
-        (itself, value & ~has_old, INSERT),
-        (old, value & has_old, PREIMAGE),
-        (itself, value & has_old, POSTIMAGE),
-        (old, events.tombstone & has_old, DELETE),
-        (itself, events.tombstone & ~has_old & split.whole, DELETE),
-        (itself, taken_back & ~still_there, DELETE),
-    ]
-    chosen = [np.flatnonzero(which) for _, which, _ in parts]
-    event = np.concatenate(chosen)
-    kind = np.concatenate([np.full(len(c), k) for c, (_, _, k) in zip(chosen, parts, strict=True)])
-    segment_index = np.concatenate([stored.segment_index[c] for c, (stored, _, _) in zip(chosen, parts, strict=True)])
-    row = np.concatenate([stored.row[c] for c, (stored, _, _) in zip(chosen, parts, strict=True)])
-    version = (own if split.by_time else events.version)[event]
-    order = np.lexsort((kind, event, events.start[event], version))
-    return StoredRows(segment_index[order], row[order]), event[order], kind[order], version[order]
-
-
-def _own_commit(files: SegmentFiles, split: ChangeSplit, events: Events) -> Ints:
-    own = np.zeros(len(events), np.int64)
-    for number in np.unique(events.segment_index).tolist():
-        mine = events.segment_index == number
-        own[mine] = cells_of(files.open_segment(split.segments[number].meta), "_added", events.row[mine])
-    return own
-
-
-def _assemble(files: SegmentFiles, split: ChangeSplit, events: Events, names: tuple[str, ...]) -> pa.RecordBatch:
-    stored, event, kind, version = _output(files, split, events)
-    arrays: dict[str, pa.Array] = {
-        "valid_from": pa.array(events.start[event]).cast(TIME),
-        "_change_type": pa.array(CHANGE_TYPES).take(pa.array(kind)),
-        "_commit_version": pa.array(version),
-        "_commit_timestamp": pa.array(np.array(split.timestamps, np.int64)[version - split.base]).cast(TIME),
-    }
-    order = np.argsort(stored.segment_index, kind="stable")
-    back = pa.array(np.argsort(order))
-    for field in [*files.spec.key, *files.spec.value]:
-        if field.name in names:
-            parts = [pa.array([], field.type)]
-            for number in np.unique(stored.segment_index).tolist():
-                rows, meta = stored.row[order][stored.segment_index[order] == number], split.segments[number].meta
-                if meta.tombstone and field.name not in files.spec.key_names:
-                    parts.append(pa.nulls(len(rows), field.type))
-                else:
-                    parts.append(files.open_segment(meta).take(field.name, rows))
-            arrays[field.name] = pa.concat_arrays(parts).take(back)
-    return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=list(names))

@@ -1,179 +1,364 @@
-"""Rows that are related to an event of the change feed: the row that it replaced, and the row that ends at its
-start."""
+"""Rows that are related to an event of the change feed: the row that it replaced, and the row that ends at its start.
+
+Related rows have the key of the event, and start or end where the event starts. So rows are first chosen by their times
+alone: compaction keeps rows that ended at about the same time together, and the rows of a block are sorted by start, so
+these are few more than the events. Their keys are then compared with those of the events.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.reads.belief import SegmentWithClosures, cells_of, ever_valid, may_start_or_end, pair_ends
+from statestore.catalog.reads.belief import (
+    SegmentWithClosures,
+    cells_of,
+    ever_valid,
+    may_end,
+    may_start,
+    pair_ends,
+)
+from statestore.catalog.reads.change_events import Events
+from statestore.catalog.reads.scattered_rows import GatheredRows
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.packed_sort import sorted_with_positions
 
 NOWHERE = -1
-# Of at most this part of the rows of a segment, only their batches are read, which from an object store are all that is
-# fetched. Were rows always read so, the changes of three commits would take 1.5 times as long (2 million versions).
-DENSE_SHARE = 8
-
-
-@dataclass(frozen=True)
-class Events:
-    """Parallel arrays: the stored row of each event, and the version at which its old value is looked up."""
-
-    segment_index: Ints
-    row: Ints
-    hashes: npt.NDArray[np.uint64]
-    start: Ints
-    version: Ints
-    tombstone: Bools
-    keys: list[pa.Array]
-
-    def __len__(self) -> int:
-        return len(self.row)
+MATCHED_ROWS = 1 << 18  # rows whose keys are in memory at a time
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_LEAST_BITS, _MOST_BITS = 16, 22  # of the marks of times, which take 4 MB at most
+FEW_TIMES = 1 << 13  # are searched one by one among at least so many times as many rows that are in order
+FEW_SHARE = 8
 
 
 @dataclass(frozen=True)
 class StoredRows:
     """A stored row for each event (parallel arrays); ``segment_index`` is NOWHERE if there is none."""
 
-    segment_index: Ints
-    row: Ints
+    segment_index: npt.NDArray[np.int32]
+    row: npt.NDArray[np.int32]
 
     @staticmethod
     def nowhere(count: int) -> StoredRows:
-        return StoredRows(np.full(count, NOWHERE), np.full(count, NOWHERE))
+        return StoredRows(np.full(count, NOWHERE, np.int32), np.full(count, NOWHERE, np.int32))
 
     def put(self, events: Ints, segment_index: int, rows: Ints) -> None:
         self.segment_index[events] = segment_index
         self.row[events] = rows
 
 
-def related(
-    files: SegmentFiles, segments: Sequence[SegmentWithClosures], events: Events, taken_back: Bools, by_time: bool
-) -> tuple[StoredRows, StoredRows, Bools]:
-    """Return the row that each event replaced, the value row that ends at its start, and a mask of rows that still
-    exist.
+@dataclass(frozen=True)
+class Scope:
+    """The rows among which related rows are searched.
 
-    The mask is set for a row that was taken back if the key nevertheless has a row at that start after the commit.
+    Rows of commits before ``first`` that are no events start at most at ``late_before``, tombstones excepted. Closures
+    of commits after ``last`` do not count. ``of_keys``: these rows of each segment; None for all.
     """
-    count = len(events)
-    replaced, preceding = StoredRows.nowhere(count), StoredRows.nowhere(count)
-    still_there = np.zeros(count, bool)
-    if not count:
-        return replaced, preceding, still_there
-    low, high = int(events.start.min()), int(events.start.max())
-    for number, segment in enumerate(segments):
-        if may_start_or_end(segment, low, high):
-            _relate(files, segment, number, events, taken_back, by_time, (replaced, preceding, still_there))
-    return replaced, preceding, still_there
+
+    files: SegmentFiles
+    segments: Sequence[SegmentWithClosures]
+    first: int
+    last: int
+    late_before: int
+    of_keys: Sequence[Ints] | None
+    compiled: bool
 
 
-def _relate(
-    files: SegmentFiles,
-    segment: SegmentWithClosures,
-    number: int,
-    events: Events,
-    taken_back: Bools,
-    by_time: bool,
-    answer: tuple[StoredRows, StoredRows, Bools],
-) -> None:
-    """Find the related rows of one segment.
+def related(scope: Scope, events: Events, by_time: bool) -> tuple[StoredRows, Bools]:
+    """Return the old row of each event, and a mask of rows that still exist.
 
-    The entries of a key in its index are in the order of their start. Therefore the entries that begin with an event
-    and those before it are found by search: a key may have many versions and many events.
+    The old row is the one that the event replaced at its start, else the value row that ends there. The mask is set for
+    a row that was taken back if the key nevertheless has a row at that start after the commit.
     """
-    replaced, preceding, still_there = answer
-    index = files.index(segment.meta)
-    first, last = index.ranges(events.hashes)
-    present = np.flatnonzero(last > first)
-    if not len(present):
+    old, still_there = StoredRows.nowhere(len(events)), np.zeros(len(events), bool)
+    if len(events):
+        search = _Related(scope, events, _EventsByKey.of(scope, events), old, still_there)
+        search.find_preceding()
+        if not by_time:
+            search.find_same_start()
+    return old, still_there
+
+
+@dataclass(frozen=True)
+class _Related:
+    """A search for the rows that are related to events. It fills in ``old`` and ``still_there``."""
+
+    scope: Scope
+    events: Events
+    by_key: _EventsByKey
+    old: StoredRows
+    still_there: Bools
+
+    def find_preceding(self) -> None:
+        """Find the value rows that end where events start."""
+        taken_back = self.events.taken_back
+        times, back = (_Times.of(self.events.start[which]) for which in (~taken_back, taken_back))
+        search = _Search(self.scope, self.by_key, lambda *found: self._ended(back, *found))
+        for number, segment in enumerate(self.scope.segments):
+            for rows, ends in _ending(self.scope, number, segment, times):
+                search.add(number, rows, ends)
+        search.finish()
+
+    def _ended(self, back: _Times, number: int, of: Ints, rows: Ints) -> None:
+        files, segment, version = self.scope.files, self.scope.segments[number], self.events.version
+        ends = pair_ends(files, segment, rows, version[of])
+        starts = cells_of(files.open_segment(segment.meta), "valid_from", rows)
+        hit = (ends == self.events.start[of]) & ever_valid(starts, ends) & ~self.events.taken_back[of]
+        if not hit.all():
+            of, rows, starts = of[hit], rows[hit], starts[hit]
+        self.old.put(of, number, rows)
+        # What was taken back is mostly the longer form of a row that now ends where an event of the commit starts.
+        chosen = back.may_have(starts)
+        if len(chosen):
+            of, starts = of[chosen], starts[chosen]
+            found, positions = self.by_key.match(self.by_key.hashes[of] ^ _mixed(starts))
+            of = of[positions]
+            same = self.events.taken_back[found] & (self.events.version[found] == self.events.version[of])
+            same &= self.events.start[found] == starts[positions]
+            found, of = found[same], of[same]
+            self.still_there[found[keys_equal(self.by_key.keys, found, self.by_key.keys, of)]] = True
+
+    def find_same_start(self) -> None:
+        """Find the rows that start where events start: those that events replaced, and those that still exist."""
+        scope, events = self.scope, self.events
+        search = _Search(scope, self.by_key, self._began)
+        for number, rows in _repeated(events, self.by_key.repeats):
+            search.add(number, events.row[rows].astype(np.int64), events.start[rows])
+        search.finish()
+        late = _Times.of(events.start[(events.start <= scope.late_before) & ~events.taken_back])
+        unknown = _Times.of(events.start[events.taken_back & ~self.still_there])
+        every = _Times.of(events.start)
+        for number, segment in enumerate(scope.segments):
+            for times in (every,) if segment.meta.tombstone else (late, unknown):
+                for rows, starts in _starting(scope, number, segment, times):
+                    search.add(number, rows, starts)
+        search.finish()
+
+    def _began(self, number: int, of: Ints, rows: Ints) -> None:
+        segment, version = self.scope.segments[number], self.events.version[of]
+        back = self.events.taken_back[of]
+        ends = pair_ends(self.scope.files, segment, rows, np.where(back, version, version - 1))
+        valid = ever_valid(self.events.start[of], ends)
+        self.old.put(of[valid & ~back], number, rows[valid & ~back])
+        self.still_there[of[valid & back]] = True
+
+
+# Rows by their times
+
+
+@dataclass(frozen=True)
+class _Times:
+    """A set of times. Of many it is a little too large: a time outside it is surely none of them."""
+
+    low: int
+    high: int
+    marks: Bools
+    shift: np.uint64
+    few: Ints | None = None
+
+    @staticmethod
+    def of(times: Ints) -> _Times:
+        if not len(times):
+            return _Times(1, 0, np.zeros(1, bool), np.uint64(0))
+        bits = min(max(len(times).bit_length() + 4, _LEAST_BITS), _MOST_BITS)
+        marks, shift = np.zeros(1 << bits, bool), np.uint64(64 - bits)
+        marks[_mixed(times) >> shift] = True
+        few = np.unique(times) if len(times) <= FEW_TIMES else None
+        return _Times(int(times.min()), int(times.max()), marks, shift, few)
+
+    def may_have(self, times: Ints) -> Ints:
+        """Return the positions of times that may be in the set."""
+        inside = np.flatnonzero((times >= self.low) & (times <= self.high))
+        mine = times if len(inside) == len(times) else times[inside]
+        found: Ints = inside[self.marks[_mixed(mine) >> self.shift]]
+        return found
+
+    def among(self, ordered: Ints) -> Ints:
+        """Return the positions of times that may be in the set, among ascending ones."""
+        if self.few is None or FEW_SHARE * len(self.few) > len(ordered):
+            return self.may_have(ordered)
+        first, stop = np.searchsorted(self.few, ordered[[0, -1]] + np.array([0, 1]))
+        low = np.searchsorted(ordered, self.few[first:stop])
+        hit = ordered[low] == self.few[first:stop]
+        low, high = low[hit], np.searchsorted(ordered, self.few[first:stop][hit], "right")
+        counts = high - low
+        found: Ints = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+        return found
+
+
+def _mixed(times: Ints) -> Hashes:
+    mixed: Hashes = times.view(np.uint64) * _MIX
+    return mixed
+
+
+def _ending(scope: Scope, number: int, segment: SegmentWithClosures, times: _Times) -> Iterator[tuple[Ints, Ints]]:
+    """Yield value rows of a segment that may end at one of the times by a commit up to the last, and these ends."""
+    meta, known = segment.meta, segment.until(scope.last)
+    if meta.tombstone or not may_end(known, times.low, times.high):
         return
-    starts_of = _starts_of(files, segment, int((last[present] - first[present]).sum()))
-    low = _lower_bound(starts_of, index.rows, first[present], last[present], events.start[present])
-    high = _lower_bound(starts_of, index.rows, low, last[present], events.start[present] + 1)
-    counts = high - low
-    probe = np.repeat(present, counts)
-    entries = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(len(probe))
-    rows = index.rows[entries].astype(np.int64)
-    starts = starts_of(rows)
-    stays = taken_back[probe] & ever_valid(starts, pair_ends(files, segment, rows, events.version[probe]))
-    replaces = np.zeros(len(rows), bool)
-    if not by_time:
-        replaces = ~taken_back[probe] & ever_valid(starts, pair_ends(files, segment, rows, events.version[probe] - 1))
-    same = _same_keys(files, segment, events, probe, rows)
-    replaced.put(probe[replaces & same], number, rows[replaces & same])
-    still_there[probe[stays & same]] = True
-    if not segment.meta.tombstone:
-        asking = ~taken_back[present]
-        asked = present[asking], first[present][asking], low[asking] - 1
-        _precede(files, events, segment, number, asked, starts_of, preceding)
+    file = scope.files.open_segment(meta)
+    mine = None if scope.of_keys is None else scope.of_keys[number]
+    if mine is not None:
+        ends = cells_of(file, "valid_to", mine)
+        chosen = times.may_have(ends)
+        yield mine[chosen], ends[chosen]
+    else:
+        for begin, block in meta.spans():
+            if block.min_valid_to > times.high or block.max_valid_to < times.low:
+                continue
+            ends = file.int64_rows("valid_to", begin, begin + file.started_by(times.high, begin, begin + block.rows))
+            chosen = times.may_have(ends)
+            yield begin + chosen, ends[chosen]
+    if any(piece.min_valid_to <= times.high for piece in known.closures):
+        pending = scope.files.pending(meta, segment.closures)
+        for closed, new_ends in pending.first(len(known.closures)):
+            chosen = times.may_have(new_ends)
+            rows, ends = closed[chosen].astype(np.int64), new_ends[chosen]
+            if mine is not None:
+                asked = np.isin(rows, mine)
+                rows, ends = rows[asked], ends[asked]
+            yield rows, ends
 
 
-def _precede(
-    files: SegmentFiles,
-    events: Events,
-    segment: SegmentWithClosures,
-    number: int,
-    asked: tuple[Ints, Ints, Ints],
-    starts_of: Callable[[Ints], Ints],
-    preceding: StoredRows,
-) -> None:
-    """Find the row that ends where an event starts, if this segment has it.
+def _starting(scope: Scope, number: int, segment: SegmentWithClosures, times: _Times) -> Iterator[tuple[Ints, Ints]]:
+    """Yield rows of commits before the first that may start at one of the times, and these starts."""
+    meta = segment.meta
+    if meta.min_added >= scope.first or not may_start(meta, times.low, times.high):
+        return
+    file = scope.files.open_segment(meta)
+    if scope.of_keys is not None:
+        mine = scope.of_keys[number]
+        starts = cells_of(file, "valid_from", mine)
+        chosen = times.may_have(starts)
+        yield mine[chosen], starts[chosen]
+        return
+    for begin, block in meta.spans():
+        if block.min_valid_from > times.high or block.max_valid_from < times.low or block.min_added >= scope.first:
+            continue
+        low, high = (file.started_by(moment, begin, begin + block.rows) for moment in (times.low - 1, times.high))
+        if low == high:
+            continue
+        starts = file.int64_rows("valid_from", begin + low, begin + high)
+        chosen = times.among(starts)
+        yield begin + low + chosen, starts[chosen]
 
-    It is the last row before the event in the belief of the event's commit. ``asked``: (events, the first entry of the
-    key of each, the entry at which the backward search begins).
+
+# Rows by their keys
+
+
+@dataclass(frozen=True)
+class _EventsByKey:
+    """Keys of the events, and the events by key and start: their ``numbers`` are equal where keys and times are.
+
+    ``slots`` is a table of events for compiled loops, in which ``following`` has the next event of the same numbers;
+    without these loops ``ordered`` has the numbers of ``order``, ascending. ``repeats`` marks events whose key has
+    another event at that start.
     """
-    index = files.index(segment.meta)
-    probe, first, entry = asked
-    while True:
-        more = entry >= first
-        probe, first, entry = probe[more], first[more], entry[more]
-        if not len(probe):
+
+    keys: list[pa.Array]
+    hashes: Hashes
+    numbers: Hashes
+    repeats: Bools
+    slots: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    following: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    ordered: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    order: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @staticmethod
+    def of(scope: Scope, events: Events) -> _EventsByKey:
+        keys = _keys(scope, events.segment_index, events.row)
+        hashes = hash_keys(keys)
+        numbers = hashes ^ _mixed(events.start)
+        if scope.compiled:
+            from statestore.formats.kernels.event_kernels import fill_table
+
+            slots = np.full(1 << (2 * len(numbers)).bit_length(), -1, np.int32)
+            following, repeats = np.full(len(numbers), -1, np.int32), np.zeros(len(numbers), bool)
+            fill_table(numbers, slots, following, repeats)
+            return _EventsByKey(keys, hashes, numbers, repeats, slots, following)
+        ordered, order = sorted_with_positions(numbers)
+        same = ordered[1:] == ordered[:-1]
+        repeats = np.zeros(len(numbers), bool)
+        repeats[order[1:][same]] = repeats[order[:-1][same]] = True
+        return _EventsByKey(keys, hashes, numbers, repeats, ordered=ordered, order=order)
+
+    def match(self, numbers: Hashes) -> tuple[Ints, Ints]:
+        """Return (event, position in ``numbers``) of each pair of equal numbers, by position."""
+        if len(self.slots):
+            from statestore.formats.kernels.event_kernels import matches
+
+            room = len(numbers) + int(np.count_nonzero(self.repeats))
+            while True:
+                events, positions = np.empty(room, np.int64), np.empty(room, np.int64)
+                count = matches(self.numbers, self.slots, self.following, numbers, events, positions)
+                if count <= room:
+                    return events[:count], positions[:count]
+                room = count
+        first = np.searchsorted(self.ordered, numbers, "left")
+        counts = np.searchsorted(self.ordered, numbers, "right") - first
+        positions = np.repeat(np.arange(len(numbers)), counts)
+        entries = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(positions))
+        return self.order[entries], positions
+
+
+class _Search:
+    """A search for the events whose keys have rows of segments, which are looked at many at a time.
+
+    ``found`` is called with the number of a segment, events, and the row that each has at its time.
+    """
+
+    def __init__(self, scope: Scope, by_key: _EventsByKey, found: Callable[[int, Ints, Ints], None]) -> None:
+        self._scope, self._by_key, self._found = scope, by_key, found
+        self._waiting: list[tuple[int, Ints, Ints]] = []
+        self._rows = 0
+
+    def add(self, number: int, rows: Ints, times: Ints) -> None:
+        """Add rows of a segment with the times at which events of their keys are searched."""
+        for at in range(0, len(rows), MATCHED_ROWS):
+            part = slice(at, at + MATCHED_ROWS)
+            self._waiting.append((number, rows[part], times[part]))
+            self._rows += len(rows[part])
+            if self._rows >= MATCHED_ROWS:
+                self.finish()
+
+    def finish(self) -> None:
+        """Look at the rows that were added."""
+        if not self._rows:
             return
-        rows = index.rows[entry].astype(np.int64)
-        ends = pair_ends(files, segment, rows, events.version[probe])
-        believed = ever_valid(starts_of(rows), ends) & _same_keys(files, segment, events, probe, rows)
-        hit = believed & (ends == events.start[probe])
-        preceding.put(probe[hit], number, rows[hit])
-        probe, first, entry = probe[~believed], first[~believed], entry[~believed] - 1
+        counts = [len(rows) for _, rows, _ in self._waiting]
+        segment = np.repeat(np.array([number for number, _, _ in self._waiting], np.int32), counts)
+        row = np.concatenate([rows for _, rows, _ in self._waiting])
+        time = np.concatenate([times for _, _, times in self._waiting])
+        self._waiting, self._rows = [], 0
+        keys = _keys(self._scope, segment, row.astype(np.int32))
+        events, positions = self._by_key.match(hash_keys(keys) ^ _mixed(time))
+        same = keys_equal(self._by_key.keys, events, keys, positions)
+        events, positions = events[same], positions[same]
+        of = segment[positions]
+        bounds = [0, *(np.flatnonzero(of[1:] != of[:-1]) + 1).tolist(), len(of)]
+        for first, stop in pairwise(bounds):
+            if first < stop:
+                self._found(int(of[first]), events[first:stop], row[positions[first:stop]])
 
 
-def _starts_of(files: SegmentFiles, segment: SegmentWithClosures, count: int) -> Callable[[Ints], Ints]:
-    """Return the function from rows to their starts. For ``count`` rows that are few, only their batches are read."""
-    file = files.open_segment(segment.meta)
-    if _are_few(segment, count):
-        return lambda rows: cells_of(file, "valid_from", rows)
-    starts = file.int64("valid_from")
-    return lambda rows: starts[rows]
+def _keys(scope: Scope, segment: npt.NDArray[np.int32], row: npt.NDArray[np.int32]) -> list[pa.Array]:
+    gathered = GatheredRows(
+        lambda number: scope.files.open_segment(scope.segments[number].meta), segment, row, compiled=scope.compiled
+    )
+    return [gathered.column(name) for name in scope.files.spec.key_names]
 
 
-def _are_few(segment: SegmentWithClosures, count: int) -> bool:
-    return count <= segment.meta.rows // DENSE_SHARE
-
-
-def _lower_bound(
-    starts_of: Callable[[Ints], Ints], rows: npt.NDArray[np.uint32], low: Ints, high: Ints, moment: Ints
-) -> Ints:
-    """Return, for each event, the first entry of [low, high) whose row does not start before ``moment``; all at
-    once."""
-    low, high = low.copy(), high.copy()
-    while (open_ := np.flatnonzero(low < high)).size:
-        middle = (low[open_] + high[open_]) // 2
-        before = starts_of(rows[middle].astype(np.int64)) < moment[open_]
-        low[open_[before]] = middle[before] + 1
-        high[open_[~before]] = middle[~before]
-    return low
-
-
-def _same_keys(files: SegmentFiles, segment: SegmentWithClosures, events: Events, probe: Ints, rows: Ints) -> Bools:
-    if not len(rows):
-        return np.zeros(0, bool)
-    file, names = files.open_segment(segment.meta), files.spec.key_names
-    if _are_few(segment, len(rows)):
-        return keys_equal(events.keys, probe, [file.take(name, rows) for name in names], np.arange(len(rows)))
-    return keys_equal(events.keys, probe, [file.column_array(name) for name in names], rows)
+def _repeated(events: Events, repeats: Bools) -> Iterator[tuple[int, Ints]]:
+    """Yield the events that are marked, by segment."""
+    rows = np.flatnonzero(repeats)
+    of = events.segment_index[rows]
+    for number in np.unique(of).tolist():
+        yield number, rows[of == number]

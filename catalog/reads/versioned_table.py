@@ -15,14 +15,9 @@ from statestore.catalog.log.store_log import PinnedLog
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_rows import versions_table
 from statestore.catalog.reads.belief import BEGINNING, NOW, Piece, TimeRange, live_rows
-from statestore.catalog.reads.changes import (
-    CHANGE_COLUMNS,
-    ChangeSplit,
-    check_changes,
-    oldest_change,
-    plan_changes,
-    read_changes,
-)
+from statestore.catalog.reads.change_events import ChangeSplit
+from statestore.catalog.reads.change_rows import CHANGE_COLUMNS
+from statestore.catalog.reads.changes import check_changes, oldest_change, plan_changes, read_changes
 from statestore.catalog.reads.key_versions import key_writers, newest_first
 from statestore.catalog.reads.plan import VERSION_COLUMN, StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split

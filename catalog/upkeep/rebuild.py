@@ -30,7 +30,8 @@ from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.reads.belief import BEGINNING, NOW, SegmentWithClosures, ends_between, pair_ends, with_closures
-from statestore.catalog.reads.changes import SPLIT_EVENTS, plan_changes, read_changes, rows_between, time_ranges
+from statestore.catalog.reads.change_events import rows_between
+from statestore.catalog.reads.changes import SPLIT_EVENTS, plan_changes, read_changes, time_ranges
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable

@@ -1,120 +1,27 @@
-"""Rows of several inputs in an order of their own, by compiled loops and by Arrow, against the rows one by one."""
+"""Files that a compaction writes: when loops are loaded, how blocks are cut, and what is compressed."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.object_stores.doubles import memory_location
 from support.object_stores.request_record import recorded
-from support.stores.segment_tables import opened, opened_blocks, table_of_all_types
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
-from statestore.catalog.upkeep import compaction_rules, segment_output
-from statestore.catalog.upkeep.closure_folding import Inputs, Numbers
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.closure_folding import Numbers
 from statestore.catalog.upkeep.compaction import _by_starts
 from statestore.catalog.upkeep.compaction_rules import Rules
-from statestore.catalog.upkeep.segment_output import GatheredRows
-from statestore.formats.errors import CorruptError
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.locations import Location
-from statestore.formats.segments.compressed_write import Compression
-from statestore.formats.segments.segment import Segment
-
-ROWS = 400
-TABLES = [table_of_all_types(ROWS, seed) for seed in (1, 2, 3)]
-SEGMENTS = [
-    opened(TABLES[0]),
-    opened_blocks([TABLES[1].slice(0, 130), TABLES[1].slice(130, 1), TABLES[1].slice(131)], Compression()),
-    opened(TABLES[2]),
-]
-COLUMNS = TABLES[0].column_names
-CELLS = {name: [table.column(name).to_pylist() for table in TABLES] for name in COLUMNS}
-
-
-@dataclass
-class Opened:
-    """Inputs that are open."""
-
-    segments: list[Segment]
-    kept_bytes: int = 1 << 30
-
-    def opened(self, number: int) -> Segment:
-        return self.segments[number]
-
-
-def gathered(
-    source: list[int], row: list[int], segments: list[Segment] | None = None, kept_bytes: int = 1 << 30
-) -> GatheredRows:
-    inputs = cast(Inputs, Opened(segments or SEGMENTS, kept_bytes))
-    return GatheredRows(inputs, np.array(source, np.int16), np.array(row, np.int32))
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.data(), st.lists(st.sampled_from([0, 1, 2]), min_size=1, unique=True), st.booleans())
-def test_every_type_is_gathered_in_any_order(data: st.DataObject, numbers: list[int], ordered: bool) -> None:
-    random = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
-    count = data.draw(st.integers(1, 200))
-    source = random.choice(numbers, count)
-    row = random.integers(0, data.draw(st.sampled_from([1, 131, ROWS])), count)
-    if ordered:
-        order = np.lexsort((row, source))
-        source, row = source[order], row[order]
-    for compiled in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(segment_output, "rewrites_pay", lambda rows, compiled=compiled: compiled)
-            rows = gathered(source.tolist(), row.tolist())
-            for name in COLUMNS:
-                found = rows.column(name)
-                found.validate(full=True)
-                cells = [CELLS[name][s][r] for s, r in zip(source.tolist(), row.tolist(), strict=True)]
-                assert found.to_pylist() == cells, name
-                assert found.null_count == cells.count(None)
-            assert (rows._placed is not None) == compiled
-
-
-def test_no_more_is_decompressed_at_once_than_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_output, "rewrites_pay", lambda rows: True)
-    size = SEGMENTS[1].meta.file.bytes
-    assert gathered([1, 1, 0], [0, 200, 5], kept_bytes=4 * size)._placed is not None
-    few = gathered([1, 1, 0], [131, 130, 5], kept_bytes=size)
-    assert few._placed is None
-    assert few.column("words").to_pylist() == [CELLS["words"][s][r] for s, r in ((1, 131), (1, 130), (0, 5))]
-    assert gathered([0, 2], [0, 200], kept_bytes=0)._placed is not None, "views of a file take no memory"
-
-
-@pytest.mark.parametrize(("position", "wrong"), [(3, 2**31 - 1), (4, 0), (3, -5)])
-def test_offsets_that_changed_after_their_check_are_damage(
-    monkeypatch: pytest.MonkeyPatch, position: int, wrong: int
-) -> None:
-    """A loop follows no offset beyond its buffer, nor one that descends, whatever the file says now."""
-    monkeypatch.setattr(segment_output, "rewrites_pay", lambda rows: True)
-    segment = opened(TABLES[0])
-    column = segment.stored("words", [0])[0]
-    offsets = np.frombuffer(column.array.buffers()[1], np.int32).copy()
-    offsets[position] = wrong
-    changed = column._replace(values=offsets.ctypes.data)
-    monkeypatch.setattr(segment, "stored", lambda name, numbers: [changed])
-    with pytest.raises(CorruptError, match="words"):
-        gathered([0, 0, 0], [2, 3, 1], [segment]).column("words")
-
-
-def test_texts_beyond_an_array_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_output, "rewrites_pay", lambda rows: True)
-    monkeypatch.setattr(segment_output, "MOST_TEXT", 10)
-    row = list(range(50))
-    assert gathered([0] * 50, row).column("words").to_pylist() == [CELLS["words"][0][r] for r in row]
 
 
 def test_loops_are_loaded_when_enough_rows_were_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:

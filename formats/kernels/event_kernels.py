@@ -1,0 +1,57 @@
+"""Compiled loops that find the events of a change feed by the numbers of their keys and times.
+
+A table has the first event of each number, in the slot of the number or in the next free one behind it. Its length is a
+power of two above the number of events. Other events of the number follow the first one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.kernels.compiled import I64, U64, inlined, kernel
+
+Slots = npt.NDArray[np.int32]
+
+
+@inlined
+def _slot(number: Any, slots: Slots) -> Any:
+    mixed = (number ^ (number >> U64(32))) * U64(0xC2B2AE3D27D4EB4F)
+    return I64((mixed >> U64(32)) & U64(len(slots) - 1))
+
+
+@kernel
+def fill_table(numbers: Hashes, slots: Slots, following: Slots, repeats: Bools) -> None:
+    """Fill in the table, whose slots and following events are all -1, and mark the events of numbers that repeat."""
+    last = len(slots) - 1
+    for event in range(len(numbers)):
+        number = numbers[event]
+        at = _slot(number, slots)
+        while slots[at] >= 0 and numbers[slots[at]] != number:
+            at = (at + 1) & last
+        if slots[at] >= 0:
+            repeats[event] = repeats[slots[at]] = True
+            following[event] = slots[at]
+        slots[at] = event
+
+
+@kernel
+def matches(numbers: Hashes, slots: Slots, following: Slots, probes: Hashes, events: Ints, positions: Ints) -> int:
+    """Fill in each event with the number of a probe, and the probe, as far as there is room; return how many there
+    are."""
+    last, filled, room = len(slots) - 1, 0, len(events)
+    for probe in range(len(probes)):
+        number = probes[probe]
+        at = _slot(number, slots)
+        while slots[at] >= 0 and numbers[slots[at]] != number:
+            at = (at + 1) & last
+        event = slots[at]
+        while event >= 0:
+            if filled < room:
+                events[filled], positions[filled] = event, probe
+            filled += 1
+            event = following[event]
+    return filled
