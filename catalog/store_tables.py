@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
 from statestore.catalog.describe.store_metadata import StoreMetadata
 from statestore.catalog.describe.store_summary import summarize
@@ -32,6 +31,7 @@ from statestore.catalog.log.store_locations import (
     stores_in_turn,
 )
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
+from statestore.catalog.named_stores import located
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
@@ -39,10 +39,10 @@ from statestore.catalog.store_upkeep import Upkeep, upkeep_of
 from statestore.formats.engine import Opening
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
-from statestore.formats.places.folder import Folder, folder_at, nowhere
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
-from statestore.formats.places.object_clients import folders_in, is_only_for_stores, names_at
+from statestore.formats.places.object_clients import folders_in, is_only_for_stores, listed_folder, names_at
 from statestore.formats.state_table import StateTable
 
 Found: TypeAlias = tuple[Storage, StoreSpec] | None
@@ -151,7 +151,7 @@ class StoreTables:
         return base.rpartition(".")[0] if self.knows(base) else None
 
     def upkeep(self, store: str) -> Upkeep:
-        return upkeep_of(*Catalog(self.root).locate(store))
+        return upkeep_of(*located(self.root, store))
 
     @cached_property
     def _keyed(self) -> dict[str, StoreSpec]:
@@ -176,7 +176,7 @@ class StoreTables:
         if known is not None:
             return known
         store = name.rpartition(".")[0]
-        return Catalog(self.root).locate(store if name not in self._plain and store in self._damaged else name)
+        return located(self.root, store if name not in self._plain and store in self._damaged else name)
 
     @cached_property
     def _plain(self) -> frozenset[str]:
@@ -201,6 +201,25 @@ class StoreTables:
             return {f"{name}.{state}" for state in self._states(name, spec)} - self._plain
         except StateStoreError:
             return {name}
+
+
+@dataclass(frozen=True)
+class TablesOfStores(StoreTables):
+    """The tables of a warehouse."""
+
+    def address(self, name: str) -> str:
+        return self.root.at(self.path_of(name)).uri
+
+
+@dataclass(frozen=True)
+class TablesOfStore(StoreTables):
+    """The tables of the one store at ``place``."""
+
+    place: Location
+
+    def address(self, name: str) -> str:
+        path = f"{self.place.path}{self.path_of(name).removeprefix(self.stores[0])}"
+        return replace(self.place, path=path).uri
 
 
 def keyed_storage(location: Location, spec: StoreSpec | None) -> Storage:
@@ -392,11 +411,6 @@ def _described_or_absent(location: Location) -> tuple[Found] | None:
     except (OSError, StateStoreError):
         return (None,)
     return (last,)
-
-
-def listed_folder(location: Location) -> Folder:
-    """Return the folder at a location, with a memory. That of a store which only obstore reads lists nothing."""
-    return nowhere(location.path) if is_only_for_stores(location) else folder_at(location).remembering()
 
 
 def names_in(location: Location, folder: Folder) -> set[str]:

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.added_columns import CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from statestore.catalog.reads.belief import (
     BEGINNING,
     NOW,
@@ -53,20 +54,7 @@ from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
 
-CHANGE_COLUMNS = (
-    pa.field("valid_from", TIME),
-    pa.field("_change_type", pa.string()),
-    pa.field("_commit_version", pa.int64()),
-    pa.field("_commit_timestamp", TIME),
-)
 SPLIT_EVENTS = 1 << 20
-INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
-CHANGE_TYPES = (
-    "insert",
-    "update_preimage",
-    "update_postimage",
-    "delete",
-)  # not an Arrow array, which would load pandas
 
 
 @dataclass(frozen=True)

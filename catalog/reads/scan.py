@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.catalog.reads.belief import NOW, Piece, TimeRange, ends_of_rows, judged, live_mask
 from statestore.catalog.reads.chosen_rows import (
     ChosenRows,
@@ -27,7 +28,7 @@ from statestore.catalog.reads.chosen_rows import (
     usual_bytes,
 )
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows
-from statestore.catalog.reads.plan import CHUNK_ROWS, VERSION_COLUMN, StoreSplit
+from statestore.catalog.reads.plan import CHUNK_ROWS, StoreSplit
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
