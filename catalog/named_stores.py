@@ -5,7 +5,6 @@ Nothing that writes is loaded here, so that a read of one table loads no more th
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.log.store_locations import described, storage_at
 from statestore.catalog.log.store_spec import MAX_NAME_BYTES, STORE_FILE, StoreSpec
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, close_matches, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.locations import Location
@@ -49,7 +48,7 @@ def check_name(name: Any) -> None:
 
 def store_not_found(name: str, root: Location, names: list[str]) -> NotFoundError:
     """Return the error for a name that none of the stores has."""
-    close = difflib.get_close_matches(name, names, 1)
+    close = close_matches(name, names, 1)
     hint = f"did you mean {close[0]!r}?" if close else "create it with create_store or store(…, if_missing='create')"
     there = ", ".join(names[:20]) if names else "no store"
     return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +29,14 @@ from statestore.catalog.reads.table import Table
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import EngineOpening, describe_only, engine_named, engine_options, expected, unreadable
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
+from statestore.formats.errors import (
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    UnsupportedError,
+    close_matches,
+    shown,
+)
 from statestore.formats.jobs import Job
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
@@ -225,7 +231,7 @@ class Warehouse(NamedItems):
 
     def _not_found(self, name: str) -> NotFoundError:
         names = [*self.tables(), *self.metadata_tables()]
-        close = difflib.get_close_matches(name, names, 1)
+        close = close_matches(name, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else "name one of them"
         if name in self.held.schemas:
             hint = (

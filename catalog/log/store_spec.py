@@ -8,18 +8,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import xxhash
 
-from statestore.catalog.log.storage import Guard
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.kafka_rows.time_segments import default_versioned_interval, time_segment
 from statestore.formats.values.key_groups import MAX_PARALLELISM
 from statestore.formats.values.times import MAX_MS
 from statestore.formats.values.types import TIME, schema_from_json, schema_to_json
+
+if TYPE_CHECKING:
+    from statestore.catalog.log.storage import Guard
 
 STORE_FILE = "store.json"
 DESCRIPTION_COPY = "description.json"
@@ -303,6 +305,8 @@ def identity_guard(store_id: str, after: str = "") -> Guard:
 
     ``after`` is a file that has to exist beside the new one (`Guard`).
     """
+
+    from statestore.catalog.log.storage import Guard  # for writers alone
 
     def check(data: bytes | None) -> None:
         if data is None or stored_identity(data) != store_id:

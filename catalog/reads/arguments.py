@@ -11,7 +11,6 @@ A range has one spelling; an error for any other one names it.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, close_matches
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.canonical import of_scalars
 from statestore.formats.values.comparison import has_floats
@@ -151,7 +150,7 @@ def right_names(given: str, known: Sequence[str]) -> list[str]:
     if ranged is not None and (not ranged[2] or ranged[2] in _UNITS):
         units = [_UNITS[ranged[2]]] if ranged[2] else ["version", "time"]
         meant = [f"{_ENDS[ranged[1]]}_{unit}" for unit in units]
-    return [name for name in meant if name in known] or difflib.get_close_matches(given.lower(), known, 2, 0.5)
+    return [name for name in meant if name in known] or close_matches(given.lower(), known, 2, 0.5)
 
 
 def unknown_argument(call: str, given: str, known: Sequence[str]) -> str:

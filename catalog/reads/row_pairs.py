@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.comparison import has_maps
 from statestore.formats.values.key_equality import keys_equal
@@ -56,6 +55,8 @@ def counted_rows(columns: Sequence[pa.Array]) -> Side:
 
 def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
     """Return the rows of both sides that have the same key; within a side no two rows have the same key."""
+    from statestore.formats.segments.key_index import KeyIndex  # compiled loops, for comparisons alone
+
     before, after = with_distinct_keys(before, after)
     left, matches = KeyIndex.build(after.hashes).match(before.hashes)
     right = matches.astype(np.int64)

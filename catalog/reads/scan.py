@@ -36,9 +36,9 @@ from statestore.formats.kernels.compiled_use import copies_pay
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.segments.segment_write import end_column
 from statestore.formats.state_table import MARK_TYPE, MaskedSplit, mark_bytes
-from statestore.formats.values.arrow_numbers import int64_values
 from statestore.formats.values.filters import Filter, key_lookups, mask, with_whole_structs
 from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.without_pandas import int64_values
 
 # Where loops are not compiled, the rows of smaller pieces are gathered. Were those of all pieces, a scan of 400,000
 # rows of which 10 % were updated would take 1.4 to 1.9 times as long.

@@ -5,7 +5,6 @@ Every name and value is escaped: what was stored is shown as text, never as mark
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,8 @@ def printable(text: str) -> str:
 
 def escape(text: str) -> str:
     """Return a text as HTML that shows it."""
+    import html
+
     return html.escape(text.encode(errors="backslashreplace").decode())
 
 

@@ -28,8 +28,8 @@ from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
 from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
 from statestore.formats.segments.stored_column import StoredColumn
-from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
+from statestore.formats.values.without_pandas import arrow_numbers
 
 COLD = replace(new_files.REMOTE, batch_rows=0)
 # Roles that are compressed even where they are read often, if each byte of theirs is fetched from an object store.
