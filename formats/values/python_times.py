@@ -20,7 +20,7 @@ def python_values(column: pa.Array) -> list[Any]:
     """The values of a column; all of them as DuckDB's text if a time among them is outside the years of Python."""
     shown = python_column(column)
     try:
-        return list(shown.to_pylist())
+        return _listed(shown)
     except (OverflowError, ValueError):
         pass
     import duckdb
