@@ -6,6 +6,7 @@ second of every process. So what stands between a process and its first answer u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,20 @@ def arrow_numbers(values: npt.NDArray[Any], nulls: npt.NDArray[np.bool_] | None 
     return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)], null_count=absent)
 
 
+def arrow_bytes(values: Sequence[bytes]) -> pa.BinaryArray:
+    """Return byte strings of less than 2 GiB in all as a column."""
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=ends[1:])
+    data = pa.py_buffer(b"".join(values))
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), data], null_count=0)
+
+
 def arrow_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Return a value of Python as a scalar of a type. Raises as `pyarrow.scalar`."""
     if value is None:
         return pa.nulls(1, kind)[0]
     if kind in (pa.string(), pa.binary()) and type(value) is (str if kind == pa.string() else bytes):
-        data = value.encode() if isinstance(value, str) else value
-        offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
-        return pa.Array.from_buffers(kind, 1, [None, offsets, pa.py_buffer(data)])[0]
+        return arrow_bytes([value.encode() if isinstance(value, str) else value]).view(kind)[0]
     if type(value) is bool and kind == pa.bool_():
         return arrow_numbers(np.array([value]))[0]
     if type(value) is int and kind == pa.int64() and -(1 << 63) <= value < 1 << 63:
