@@ -31,11 +31,14 @@ def arrow_numbers(values: npt.NDArray[Any], nulls: npt.NDArray[np.bool_] | None 
 
 
 def arrow_bytes(values: Sequence[bytes]) -> pa.BinaryArray:
-    """Return byte strings of less than 2 GiB in all as a column."""
-    ends = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value) for value in values], out=ends[1:])
+    """Return byte strings as a column. Raises ValueError for 2 GiB and more in all, which no such column holds."""
+    ends = np.cumsum([0, *map(len, values)])
+    if ends[-1] >= 1 << 31:
+        raise ValueError(f"{len(values)} byte strings have {ends[-1]} bytes; expected less than 2 GiB")
     data = pa.py_buffer(b"".join(values))
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), data], null_count=0)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(ends.astype(np.int32)), data], null_count=0
+    )
 
 
 def arrow_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
