@@ -13,22 +13,21 @@ from statestore.catalog.checks.verification import stores_to_verify, verify_stor
 from statestore.catalog.checks.verify_report import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, make_directories
-from statestore.catalog.log.store_locations import described, storage_at
+from statestore.catalog.log.store_locations import storage_at
 from statestore.catalog.log.store_spec import (
     STORE_FILE,
     StoreSpec,
     encode_spec,
 )
+from statestore.catalog.named_stores import check_name, located, store_names
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.store_kinds import (
     Columns,
-    check_name,
     chosen_store,
     new_spec,
     open_handle,
     store_exists,
-    store_not_found,
     value_schema,
     write_first_entry,
 )
@@ -46,11 +45,10 @@ from statestore.catalog.upkeep.store_folders import (
     rebuilt_folder,
     remove_store,
     replace_store,
-    replaced_stores,
     undo_replacement,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import Location, not_local, parse_location
 from statestore.formats.values.types import make_schema
@@ -439,16 +437,7 @@ class Catalog(NamedItems):
 
     def stores(self) -> list[str]:
         """Names of the stores, sorted."""
-        if not self.location.is_local:
-            from statestore.catalog.upkeep.store_objects import store_names
-
-            return store_names(self.location)
-        with disk_errors("list the stores of", self.root):
-            if not self.root.is_dir():
-                return []
-            names = {path.name for path in self.root.iterdir() if (path / STORE_FILE).is_file()}
-            names |= replaced_stores(self.root)  # opening such a store restores it
-        return sorted(name for name in names if not name.startswith("."))  # the remains of an interrupted drop
+        return store_names(self.location)
 
     def drop_store(self, name: str) -> None:
         """Remove a store and everything in it. Handles that are open on it raise STORE_REPLACED from then on.
@@ -481,15 +470,4 @@ class Catalog(NamedItems):
 
     def locate(self, name: str) -> tuple[Storage, StoreSpec]:
         """Return the storage and the description of an existing store."""
-        check_name(name)
-        if not self.location.is_local:
-            try:
-                return described(self.object_storage(name))
-            except NotFoundError:
-                raise store_not_found(name, self.location, self.stores()) from None
-        storage = LocalStorage(self.root / name)
-        if not storage.exists(STORE_FILE):
-            undo_replacement(self.root, name)
-        if not storage.exists(STORE_FILE):
-            raise store_not_found(name, self.location, self.stores())
-        return described(storage)
+        return located(self.location, name, None if self.location.is_local else self.object_storage(name))

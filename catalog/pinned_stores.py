@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from statestore.catalog.log.store_log import PinnedLog
 from statestore.formats.engine import Opening, Source
+
+if TYPE_CHECKING:
+    from statestore.catalog.log.store_log import PinnedLog
 
 
 class OneOpening:
@@ -48,6 +51,8 @@ class PinnedStores:
 
     def log(self, store: str) -> PinnedLog:
         """Return what is seen of the log of a store that is one table."""
+        from statestore.catalog.log.store_log import PinnedLog  # an engine's state has no log
+
         with self._lock:
             return self._logs.setdefault(store, PinnedLog(self.keeps_files))
 

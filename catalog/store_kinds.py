@@ -4,8 +4,6 @@ class that opens it.
 
 from __future__ import annotations
 
-import difflib
-import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,11 +15,12 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import new_entry
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows.state_rows import prefix_encoder
-from statestore.catalog.keyed.rows.state_spec import MAX_NAME_BYTES, TAKEN_COLUMNS
+from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, StoreSpec, check_kind, check_spec, row_key
+from statestore.catalog.named_stores import check_name
 from statestore.catalog.reads.shown import shown_columns
 from statestore.catalog.stores.kind_options import OPTIONS, windowing_of
 from statestore.catalog.stores.live import live_tables
@@ -41,8 +40,6 @@ from statestore.formats.values.times import duration_ms
 from statestore.formats.values.types import make_schema
 
 Columns: TypeAlias = "Mapping[str, str | pa.DataType] | pa.Schema"
-
-FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
 
 HANDLES: dict[str, type[StoreHandle]] = {
     "versioned": NaturalVersionedStore,
@@ -187,28 +184,6 @@ def write_first_entry(storage: Storage, spec: StoreSpec) -> StoreSpec:
     return spec
 
 
-def is_name(name: Any) -> bool:
-    """Return whether a store can have the name."""
-    return (
-        isinstance(name, str)
-        and bool(name.strip())
-        and not name.startswith(".")
-        and not FORBIDDEN_IN_NAMES.search(name)
-        and len(name.encode(errors="surrogatepass")) <= MAX_NAME_BYTES
-        and not any("\ud800" <= character <= "\udfff" for character in name)
-    )
-
-
-def check_name(name: Any) -> None:
-    """Raise InvalidInputError INVALID_NAME unless a store can have the name."""
-    if not is_name(name):
-        raise InvalidInputError(
-            ErrorCode.INVALID_NAME,
-            f"store name {shown(name)}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot "
-            "and holds no slash, dollar or control character",
-        )
-
-
 def store_exists(name: str, root: Location) -> InvalidInputError:
     """Return the error for the name of an existing store."""
     return InvalidInputError(
@@ -216,14 +191,6 @@ def store_exists(name: str, root: Location) -> InvalidInputError:
         f"store {name!r} exists in {root}; open it with open_store, or with store(…, if_missing='create'), which makes "
         "it only where it is missing, or drop_store it first",
     )
-
-
-def store_not_found(name: str, root: Location, names: list[str]) -> NotFoundError:
-    """Return the error for a name that none of the stores has."""
-    close = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {close[0]!r}?" if close else "create it with create_store or store(…, if_missing='create')"
-    there = ", ".join(names[:20]) if names else "no store"
-    return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")
 
 
 def _check_keyed_spec(spec: StoreSpec) -> None:

@@ -10,18 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
-from statestore.catalog.describe.store_metadata import StoreMetadata
-from statestore.catalog.describe.store_summary import summarize
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata, summarize_state
 from statestore.catalog.engines.engine_states import state_table
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
-from statestore.catalog.keyed.tables.keyed_source import KeyedOpening, KeyedSource, keyed_table
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_locations import (
     described,
@@ -32,18 +27,21 @@ from statestore.catalog.log.store_locations import (
     stores_in_turn,
 )
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
+from statestore.catalog.named_stores import located
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_upkeep import Upkeep, upkeep_of
 from statestore.formats.engine import Opening
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
-from statestore.formats.places.folder import Folder, folder_at, nowhere
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
-from statestore.formats.places.object_clients import folders_in, is_only_for_stores, names_at
+from statestore.formats.places.object_clients import folders_in, is_only_for_stores, listed_folder, names_at
 from statestore.formats.state_table import StateTable
+
+if TYPE_CHECKING:
+    from statestore.catalog.store_upkeep import Upkeep
 
 Found: TypeAlias = tuple[Storage, StoreSpec] | None
 """The storage and the description of a store; None for a store that cannot be read."""
@@ -104,8 +102,7 @@ class StoreTables:
         storage, spec = self._located(base)
         if spec.kind == KEYED:
             store, _, state = (base, "", "") if base in self.stores else base.rpartition(".")
-            opening = self._opening(store, storage, spec)
-            return state_table(state_at(opening, storage, spec, state) if state else only_state(opening, storage, spec))
+            return state_table(state_of(self._opening(store, storage, spec), storage, spec, state))
         table = VersionedTable(storage, spec)
         table = table if self.pinned is None else table.at(self.pinned.log(base))
         return metadata_of(table, suffix) if suffix else table
@@ -122,6 +119,8 @@ class StoreTables:
         keyed = self._state(name)
         if keyed is not None:
             return summarize_state(keyed)
+        from statestore.catalog.describe.store_summary import summarize
+
         storage, spec = self._located(name)
         if self.pinned is None:
             return summarize(storage, spec)
@@ -151,7 +150,9 @@ class StoreTables:
         return base.rpartition(".")[0] if self.knows(base) else None
 
     def upkeep(self, store: str) -> Upkeep:
-        return upkeep_of(*Catalog(self.root).locate(store))
+        from statestore.catalog.store_upkeep import upkeep_of
+
+        return upkeep_of(*located(self.root, store))
 
     @cached_property
     def _keyed(self) -> dict[str, StoreSpec]:
@@ -176,7 +177,7 @@ class StoreTables:
         if known is not None:
             return known
         store = name.rpartition(".")[0]
-        return Catalog(self.root).locate(store if name not in self._plain and store in self._damaged else name)
+        return located(self.root, store if name not in self._plain and store in self._damaged else name)
 
     @cached_property
     def _plain(self) -> frozenset[str]:
@@ -186,21 +187,58 @@ class StoreTables:
         store, _, state = name.rpartition(".")
         if store not in self._keyed or name in self._plain:
             return None
+        from statestore.catalog.keyed.tables.keyed_source import keyed_table
+
         spec = self._keyed[store]
         return keyed_table(self._opening(store, self._storage(store), spec), spec, state)
 
     def _opening(self, store: str, storage: Storage, spec: StoreSpec) -> Opening:
-        opening = KeyedOpening(storage, spec)
+        opening = keyed_opening(storage, spec)
         return opening if self.pinned is None else self.pinned.opening(store, opening)
 
     def _states(self, store: str, spec: StoreSpec, every: bool = False) -> list[str]:
-        return _states(self._opening(store, self._storage(store), spec), every)
+        from statestore.catalog.keyed.tables.state_tables import state_names
+
+        return state_names(self._opening(store, self._storage(store), spec), every)
 
     def _state_tables(self, name: str, spec: StoreSpec) -> set[str]:
         try:
             return {f"{name}.{state}" for state in self._states(name, spec)} - self._plain
         except StateStoreError:
             return {name}
+
+
+@dataclass(frozen=True)
+class TablesOfStores(StoreTables):
+    """The tables of a warehouse."""
+
+    def address(self, name: str) -> str:
+        return self.root.at(self.path_of(name)).uri
+
+
+@dataclass(frozen=True)
+class TablesOfStore(StoreTables):
+    """The tables of the one store at ``place``."""
+
+    place: Location
+
+    def address(self, name: str) -> str:
+        path = f"{self.place.path}{self.path_of(name).removeprefix(self.stores[0])}"
+        return replace(self.place, path=path).uri
+
+
+def keyed_opening(storage: Storage, spec: StoreSpec) -> Opening:
+    """Return what opens the states of a keyed store, whose modules are loaded where there is one."""
+    from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
+
+    return KeyedOpening(storage, spec)
+
+
+def state_of(opening: Opening, storage: Storage, spec: StoreSpec, state: str = "") -> EngineTable:
+    """Return a state of a keyed store by name; "": the only one. Raises as `only_state` and `state_at`."""
+    from statestore.catalog.keyed.tables.state_tables import only_state, state_at
+
+    return state_at(opening, storage, spec, state) if state else only_state(opening, storage, spec)
 
 
 def keyed_storage(location: Location, spec: StoreSpec | None) -> Storage:
@@ -230,51 +268,10 @@ def metadata_of(table: StateTable, suffix: str) -> MetadataTable:
     """Return the metadata table of an opened table; nothing of the store is read again."""
     if isinstance(table, EngineTable):
         return MetadataTable(EngineMetadata(table), suffix)
+    from statestore.catalog.describe.store_metadata import StoreMetadata
+
     assert isinstance(table, VersionedTable)
     return MetadataTable(StoreMetadata(table), suffix)
-
-
-def only_state(opening: Opening, storage: Storage, spec: StoreSpec) -> EngineTable:
-    """Return the only state of a keyed store.
-
-    Raises NotFoundError NO_SNAPSHOT, or TABLE_NOT_FOUND, which lists the states if there are several.
-    """
-    states = _states(opening)
-    if len(states) == 1:
-        return keyed_table(opening, spec, states[0])
-    if not _snapshots(opening):
-        raise NotFoundError(
-            ErrorCode.NO_SNAPSHOT, f"keyed store {spec.name!r} has no snapshot yet; take and commit one"
-        )
-    addresses = ", ".join(f"{storage}/{state}" for state in states) or "none"
-    raise NotFoundError(
-        ErrorCode.TABLE_NOT_FOUND,
-        f"{storage} is a keyed store with {len(states)} states; name one of them: {addresses}",
-    )
-
-
-def state_at(opening: Opening, storage: Storage, spec: StoreSpec, state: str) -> EngineTable:
-    """Return a state by name, including one that only older snapshots have. Raises NotFoundError TABLE_NOT_FOUND."""
-    if state not in _states(opening, every=True):
-        addresses = ", ".join(f"{storage}/{other}" for other in _states(opening)) or "none"
-        raise NotFoundError(
-            ErrorCode.TABLE_NOT_FOUND,
-            f"no state {state!r} in keyed store {storage}; there are {addresses}; name one of them",
-        )
-    return keyed_table(opening, spec, state)
-
-
-def _snapshots(opening: Opening) -> Mapping[int, SnapshotEntry]:
-    """Return the kept snapshots of a keyed store by version."""
-    source = opening.open()
-    assert isinstance(source, KeyedSource), "opened as a keyed store"
-    return source.kept_snapshots
-
-
-def _states(opening: Opening, every: bool = False) -> list[str]:
-    """Return the states of the newest kept snapshot, or of all kept snapshots."""
-    entries = list(_snapshots(opening).values())
-    return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.parts for s in part.states})
 
 
 def stored_table(location: Location) -> StateTable:
@@ -301,7 +298,7 @@ def table_of_store(location: Location) -> StateTable | None:
     if found is None:
         return None
     if found[1].kind == KEYED:
-        return state_table(_only_state_of(keyed_storage(folder, found[1]), found[1]), suffix)
+        return state_table(_state_at(keyed_storage(folder, found[1]), found[1]), suffix)
     table = VersionedTable(*found)
     return metadata_of(table, suffix) if suffix else table
 
@@ -333,25 +330,21 @@ def _table_at(location: Location) -> StateTable | None:
     folder, parent = _without_suffix(location), location.parent
     spec = spec_at(folder)
     if spec is not None and spec.kind == KEYED:
-        return state_table(_only_state_of(keyed_storage(folder, spec), spec), suffix)
+        return state_table(_state_at(keyed_storage(folder, spec), spec), suffix)
     if spec is not None or (location.is_local and (Path(folder.path) / STORE_FILE).is_file()):
         return StoreTables(parent, (base,)).open(location.name)
     keyed = keyed_spec(parent)
     if keyed is not None:
-        return state_table(_state_of(keyed_storage(parent, keyed), keyed, base), suffix)
+        return state_table(_state_at(keyed_storage(parent, keyed), keyed, base), suffix)
     store, _, state = base.rpartition(".")
     keyed = keyed_spec(parent.at(store)) if store else None
     if keyed is not None:
-        return state_table(_state_of(keyed_storage(parent.at(store), keyed), keyed, state), suffix)
+        return state_table(_state_at(keyed_storage(parent.at(store), keyed), keyed, state), suffix)
     return None
 
 
-def _only_state_of(storage: Storage, spec: StoreSpec) -> EngineTable:
-    return only_state(KeyedOpening(storage, spec), storage, spec)
-
-
-def _state_of(storage: Storage, spec: StoreSpec, state: str) -> EngineTable:
-    return state_at(KeyedOpening(storage, spec), storage, spec, state)
+def _state_at(storage: Storage, spec: StoreSpec, state: str = "") -> EngineTable:
+    return state_of(keyed_opening(storage, spec), storage, spec, state)
 
 
 def _without_suffix(location: Location) -> Location:
@@ -392,11 +385,6 @@ def _described_or_absent(location: Location) -> tuple[Found] | None:
     except (OSError, StateStoreError):
         return (None,)
     return (last,)
-
-
-def listed_folder(location: Location) -> Folder:
-    """Return the folder at a location, with a memory. That of a store which only obstore reads lists nothing."""
-    return nowhere(location.path) if is_only_for_stores(location) else folder_at(location).remembering()
 
 
 def names_in(location: Location, folder: Folder) -> set[str]:

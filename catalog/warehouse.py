@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_states import EngineStates
@@ -24,36 +22,31 @@ from statestore.catalog.engines.located_states import (
     states_in,
 )
 from statestore.catalog.engines.places_below import places_beside
-from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
-from statestore.catalog.log.store_locations import names_a_store
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
+from statestore.catalog.log.store_spec import STORE_FILE
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.reads.table import Table
-from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_tables import (
-    StoreTables,
-    has_copied_stores,
-    has_store,
-    keyed_spec,
-    listed_folder,
-    names_in,
-    no_store,
-    stored_table,
-    stores_in,
-    table_of_store,
-)
-from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import EngineOpening, describe_only, engine_named, engine_options, expected, unreadable
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
+from statestore.formats.errors import (
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    UnsupportedError,
+    close_matches,
+    shown,
+)
 from statestore.formats.jobs import Job
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location, is_object_store, parse_location
-from statestore.formats.places.object_clients import MARKER
 from statestore.formats.state_table import StateTable
+
+if TYPE_CHECKING:
+    from statestore.catalog.log.store_spec import StoreSpec
+    from statestore.catalog.reads.versioned_table import VersionedTable
+    from statestore.catalog.store_upkeep import Upkeep
 
 
 class Tables(Protocol):
@@ -238,7 +231,7 @@ class Warehouse(NamedItems):
 
     def _not_found(self, name: str) -> NotFoundError:
         names = [*self.tables(), *self.metadata_tables()]
-        close = difflib.get_close_matches(name, names, 1)
+        close = close_matches(name, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else "name one of them"
         if name in self.held.schemas:
             hint = (
@@ -310,15 +303,21 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
                 ErrorCode.PATH_NOT_FOUND, f"{root} is not a directory; expected a warehouse, a store or {expected()}"
             )
         if (root / STORE_FILE).is_file():
+            from statestore.catalog.store_tables import TablesOfStore
+
             whole = root.resolve()
-            return Warehouse(location, _OneStore(Location(str(whole.parent)), (whole.name,), location))
+            return Warehouse(location, TablesOfStore(Location(str(whole.parent)), (whole.name,), location))
         engine_state = states_at(location)
         if engine_state is not None:
             return Warehouse(location, engine_state)
-        stores = tuple(Catalog(location).stores())
+        from statestore.catalog.named_stores import store_names
+
+        stores = tuple(store_names(location))
     if not stores:
         raise nothing_here(folder_at(location), root)
-    return Warehouse(location, _Stores(location, stores))
+    from statestore.catalog.store_tables import TablesOfStores
+
+    return Warehouse(location, TablesOfStores(location, stores))
 
 
 def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> StateTable:
@@ -336,12 +335,17 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
         return served.only() if served.one is None else served.open(location.path)
     names_state = any(engine_options(name) for name in given)
     if not names_state and is_object_store(location):
+        from statestore.catalog.store_tables import table_of_store
+
         store = table_of_store(location)
         if store is not None:
             return store
-    folder = None if location.is_local else listed_folder(location)
-    if folder is not None and not names_state and is_object_store(location) and has_store(location, folder):
-        return stored_table(location)
+    folder = None if location.is_local else _listed(location)
+    if folder is not None and not names_state and is_object_store(location):
+        from statestore.catalog.store_tables import has_store, stored_table
+
+        if has_store(location, folder):
+            return stored_table(location)
     engine_state = states_at(location, given, optional=bool(described), folder=folder)
     if engine_state is not None:
         return engine_state.only()
@@ -352,7 +356,9 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
         if within is not None:
             return Warehouse(location.parent, within).open(location.name)
         if not location.is_local:
-            raise _no_state(location, listed_folder(location))
+            raise _no_state(location, _listed(location))
+        from statestore.catalog.store_tables import stored_table
+
         return stored_table(location)
 
 
@@ -366,6 +372,10 @@ def rows_table(path: str | os.PathLike[str]) -> VersionedTable:
 
     Raises NotFoundError like `open_table`, ReadOnlyError READ_ONLY for read-only tables, UnsupportedError KEYED_WRITE.
     """
+    from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
+    from statestore.catalog.reads.versioned_table import VersionedTable
+    from statestore.catalog.store_tables import keyed_spec, no_store
+
     location = parse_location(path)
     can_hold_stores = location.is_local or is_object_store(location)
     keyed = keyed_spec(location) if can_hold_stores else None
@@ -396,16 +406,26 @@ def _warehouse_elsewhere(location: Location) -> Warehouse:
 
     One listing says which of them. An object store is listed as engines list it, so that nothing is listed twice.
     """
-    folder = listed_folder(location)
+    folder = _listed(location)
     if is_object_store(location):
+        from statestore.catalog.log.store_locations import names_a_store
+        from statestore.catalog.store_tables import (
+            TablesOfStore,
+            TablesOfStores,
+            has_copied_stores,
+            names_in,
+            stores_in,
+        )
+        from statestore.formats.places.object_clients import MARKER
+
         names = names_in(location, folder)
         if location.path and names_a_store(names, location):
-            return Warehouse(location, _OneStore(location.parent, (location.name,), location))
+            return Warehouse(location, TablesOfStore(location.parent, (location.name,), location))
         engine_state = None if MARKER in names else states_in(folder, location)
         if engine_state is None and (MARKER in names or has_copied_stores(location, folder)):
             stores = stores_in(location, folder)
             if stores:
-                return Warehouse(location, _Stores(location, tuple(stores), known=stores))
+                return Warehouse(location, TablesOfStores(location, tuple(stores), known=stores))
     else:
         engine_state = states_in(folder, location)
     if engine_state is None:
@@ -413,23 +433,11 @@ def _warehouse_elsewhere(location: Location) -> Warehouse:
     return Warehouse(location, engine_state)
 
 
-@dataclass(frozen=True)
-class _Stores(StoreTables):
-    """The tables of a warehouse."""
+def _listed(location: Location) -> Folder:
+    """Return the folder at a location that is no local directory, with a memory."""
+    from statestore.formats.places.object_clients import listed_folder
 
-    def address(self, name: str) -> str:
-        return self.root.at(self.path_of(name)).uri
-
-
-@dataclass(frozen=True)
-class _OneStore(StoreTables):
-    """The tables of the one store at ``place``."""
-
-    place: Location
-
-    def address(self, name: str) -> str:
-        path = f"{self.place.path}{self.path_of(name).removeprefix(self.stores[0])}"
-        return replace(self.place, path=path).uri
+    return listed_folder(location)
 
 
 def _no_state(location: Location, folder: Folder) -> NotFoundError:

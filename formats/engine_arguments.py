@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from statestore.formats.engine import EngineOption
 from statestore.formats.engines import engines
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, close_matches, shown
 
 CHANGE_FEED = "readChangeFeed"
 """The option that Spark needs beside an engine's own change feed; Python and the command line add it."""
@@ -43,7 +42,7 @@ def engine_options_of(call: str, given: Mapping[str, Any]) -> dict[str, str]:
     for name, value in given.items():
         if name not in known:
             alike = {spelled.replace("_", ""): spelled for spelled in known}
-            close = difflib.get_close_matches(name.lower().replace("_", ""), alike, 1, 0.5)
+            close = close_matches(name.lower().replace("_", ""), alike, 1, 0.5)
             hint = f"did you mean {alike[close[0]]}?" if close else f"engines have {', '.join(known)}"
             raise InvalidInputError(ErrorCode.UNKNOWN_OPTION, f"{call}(…) has no argument {name!r}; {hint}")
         option = known[name]

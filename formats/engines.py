@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 
 from statestore.formats.engine import Engine, EngineOption, Source
 from statestore.formats.error_codes import ErrorCode
@@ -116,4 +115,6 @@ def _brought(module: str) -> Engine | None:
 @functools.lru_cache(maxsize=8)
 def _installed(path: tuple[str, ...]) -> tuple[str, ...]:
     """Modules of engines in packages on the path. The path may grow while a process runs (Spark's files)."""
+    from importlib.metadata import entry_points  # takes longer to load than an engine takes to recognise its state
+
     return tuple(sorted({entry.value for entry in entry_points(group=GROUP)}))

@@ -19,6 +19,7 @@ border.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from statestore.formats.error_codes import ErrorCode
@@ -35,6 +36,13 @@ class StateStoreError(Exception):
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
+
+
+def close_matches(name: str, names: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the names that are most like ``name``, nearest first, as `difflib.get_close_matches` does."""
+    import difflib  # loaded for messages alone
+
+    return difflib.get_close_matches(name, list(names), count, cutoff)
 
 
 def shown(value: object, most: int = 200) -> str:

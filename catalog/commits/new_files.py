@@ -19,8 +19,8 @@ from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.segment_meta import ClosureSlice, Role, SegmentMeta
 from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
-from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
+from statestore.formats.values.without_pandas import arrow_numbers
 
 # An index of fewer rows is built in memory, so that small commits write one file less. Were none written, the first
 # read of a key among 600,000 rows would take 7 times as long.

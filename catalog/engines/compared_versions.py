@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.engines.history_columns import with_history
-from statestore.catalog.reads.change_rows import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
-from statestore.catalog.reads.difference import Side, counted_rows, differences, keyed_rows, others, pairs
+from statestore.catalog.reads.added_columns import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
+from statestore.catalog.reads.row_pairs import Side, counted_rows, differences, keyed_rows, others, pairs
 from statestore.formats.engine import Source, StateAt, StateInfo, Version
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query

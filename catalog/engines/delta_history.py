@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.engines.history_columns import times_of, with_history
-from statestore.catalog.reads.change_rows import CHANGE_COLUMNS, CHANGE_TYPES
+from statestore.catalog.reads.added_columns import CHANGE_COLUMNS, CHANGE_TYPES
 from statestore.formats.engine import DeltaPart, Version
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import TIME

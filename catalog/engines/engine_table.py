@@ -28,7 +28,7 @@ from statestore.catalog.engines.version_rules import (
     version_asked,
 )
 from statestore.catalog.log.version_rows import VERSIONS_SCHEMA, rows_table
-from statestore.catalog.reads.change_rows import CHANGE_COLUMNS
+from statestore.catalog.reads.added_columns import CHANGE_COLUMNS
 from statestore.formats.engine import (
     Opening,
     Part,

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.plan import VERSION_COLUMN
+from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import TIME
 

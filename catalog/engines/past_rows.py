@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.engines.history_columns import HISTORY_COLUMNS, valid_rows
-from statestore.catalog.reads.change_rows import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
-from statestore.catalog.reads.difference import Side, keyed_rows, pairs
+from statestore.catalog.reads.added_columns import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
+from statestore.catalog.reads.row_pairs import Side, keyed_rows, pairs
 from statestore.formats.engine import HoldsPast, Part, Source, StateAt, StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError

@@ -8,18 +8,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import xxhash
 
-from statestore.catalog.log.storage import Guard
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.kafka_rows.time_segments import default_versioned_interval, time_segment
 from statestore.formats.values.key_groups import MAX_PARALLELISM
 from statestore.formats.values.times import MAX_MS
 from statestore.formats.values.types import TIME, schema_from_json, schema_to_json
+
+if TYPE_CHECKING:
+    from statestore.catalog.log.storage import Guard
 
 STORE_FILE = "store.json"
 DESCRIPTION_COPY = "description.json"
@@ -29,6 +31,8 @@ DROPPED = "dropped/"
 FORMAT_VERSION = 1
 KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
 KEYED = "keyed"
+MAX_NAME_BYTES = 200
+"""Of the name of a store, and of a state in one."""
 SERDES = ("natural", "kafka")
 FOLDER = re.compile("[0-9a-f]{32}")
 _LONGEST = 1 << 60  # milliseconds; the retention of a join is a multiple of its windows
@@ -301,6 +305,8 @@ def identity_guard(store_id: str, after: str = "") -> Guard:
 
     ``after`` is a file that has to exist beside the new one (`Guard`).
     """
+
+    from statestore.catalog.log.storage import Guard  # for writers alone
 
     def check(data: bytes | None) -> None:
         if data is None or stored_identity(data) != store_id:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.log_state import LogState
 from statestore.formats.values.types import TIME
+
+if TYPE_CHECKING:
+    from statestore.catalog.log.log_state import LogState
 
 VERSIONS_SCHEMA = pa.schema(
     [

@@ -1,4 +1,5 @@
-"""Arguments of reads as users give them: keys, as filters on the columns that a table looks up, and names of arguments.
+"""Arguments of reads as users give them: points, keys, as filters on the columns that a table looks up, and names of
+arguments.
 
 The columns that a key names are those of the first set in `StateTable.lookup_columns` that fits: for a dict the set
 with these names, for a tuple the set with as many columns, for anything else the single column. Where no set fits, or
@@ -10,22 +11,35 @@ A range has one spelling; an error for any other one names it.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, close_matches
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.canonical import of_scalars
 from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.filters import Filter, key_lookups, with_whole_structs
 from statestore.formats.values.key_codec import KeyValues, Row
+from statestore.formats.values.times import format_time
+
+
+@dataclass(frozen=True)
+class Point:
+    """A version (None: the newest) and a state time in epoch microseconds (None: the newest of that version)."""
+
+    version: int | None = None
+    as_of: int | None = None
+
+    def __str__(self) -> str:
+        version = [] if self.version is None else [f"version {self.version}"]
+        moment = [] if self.as_of is None else [format_time(self.as_of)]
+        return " at ".join(version + moment) or "now"
 
 
 def key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
@@ -136,7 +150,7 @@ def right_names(given: str, known: Sequence[str]) -> list[str]:
     if ranged is not None and (not ranged[2] or ranged[2] in _UNITS):
         units = [_UNITS[ranged[2]]] if ranged[2] else ["version", "time"]
         meant = [f"{_ENDS[ranged[1]]}_{unit}" for unit in units]
-    return [name for name in meant if name in known] or difflib.get_close_matches(given.lower(), known, 2, 0.5)
+    return [name for name in meant if name in known] or close_matches(given.lower(), known, 2, 0.5)
 
 
 def unknown_argument(call: str, given: str, known: Sequence[str]) -> str:

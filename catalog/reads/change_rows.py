@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.reads.added_columns import CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from statestore.catalog.reads.change_events import ChangeSplit, Events
 from statestore.catalog.reads.chosen_rows import usual_bytes
 from statestore.catalog.reads.replaced_rows import NOWHERE, StoredRows
@@ -16,22 +17,9 @@ from statestore.catalog.reads.scattered_rows import GatheredRows
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.segment import Segment
-from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.types import TIME
+from statestore.formats.values.without_pandas import arrow_numbers
 
-CHANGE_COLUMNS = (
-    pa.field("valid_from", TIME),
-    pa.field("_change_type", pa.string()),
-    pa.field("_commit_version", pa.int64()),
-    pa.field("_commit_timestamp", TIME),
-)
-INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
-CHANGE_TYPES = (
-    "insert",
-    "update_preimage",
-    "update_postimage",
-    "delete",
-)  # not an Arrow array, which would load pandas
 BATCH_BYTES = 1 << 23
 MOST_ROWS = 1 << 17
 NO_CHANGE = -1

@@ -22,8 +22,8 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import NewestBatch
-from statestore.formats.values.arrow_numbers import int64_values
 from statestore.formats.values.filters import Filter, mask
+from statestore.formats.values.without_pandas import int64_values
 
 START = "valid_from"
 # Latest start among rows that are not read yet, negative because the heap has its least entry first; a number that no

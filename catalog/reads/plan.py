@@ -34,8 +34,6 @@ from statestore.formats.values.filters import Filter, may_match
 CHUNK_ROWS = 1 << 17
 SPLIT_ROWS = 1 << 20
 
-VERSION_COLUMN = "_commit_version"
-
 
 @dataclass(frozen=True)
 class StoreSplit:

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.catalog.reads.belief import NOW, Piece, TimeRange, ends_of_rows, judged, live_mask
 from statestore.catalog.reads.chosen_rows import (
     ChosenRows,
@@ -27,7 +28,7 @@ from statestore.catalog.reads.chosen_rows import (
     usual_bytes,
 )
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows
-from statestore.catalog.reads.plan import CHUNK_ROWS, VERSION_COLUMN, StoreSplit
+from statestore.catalog.reads.plan import CHUNK_ROWS, StoreSplit
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -35,9 +36,9 @@ from statestore.formats.kernels.compiled_use import copies_pay
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.segments.segment_write import end_column
 from statestore.formats.state_table import MARK_TYPE, MaskedSplit, mark_bytes
-from statestore.formats.values.arrow_numbers import int64_values
 from statestore.formats.values.filters import Filter, key_lookups, mask, with_whole_structs
 from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.without_pandas import bools, int64_values
 
 # Where loops are not compiled, the rows of smaller pieces are gathered. Were those of all pieces, a scan of 400,000
 # rows of which 10 % were updated would take 1.4 to 1.9 times as long.
@@ -230,7 +231,7 @@ def _read_piece(
     for at, batch, alive in found:
         live = alive if chosen is None else _and(alive, chosen[at : at + batch.num_rows])
         selected = mask(filters, batch) if filters else None
-        keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
+        keep = _and(live, None if selected is None else bools(selected))
         shown = batch.select(columns)
         yield from [shown] if keep is None else live_batches(shown, keep)
 

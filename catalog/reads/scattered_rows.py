@@ -20,7 +20,7 @@ from statestore.formats.segments.column_checks import check_values
 from statestore.formats.segments.regions import corrupt
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.stored_column import StoredColumn
-from statestore.formats.values.arrow_numbers import arrow_numbers
+from statestore.formats.values.without_pandas import arrow_numbers
 
 UNPACKED = 4  # compressed columns take at most so many bytes in memory for one on disk, for the bound of memory
 

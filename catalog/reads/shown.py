@@ -5,19 +5,20 @@ Every name and value is escaped: what was stored is shown as text, never as mark
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage
-from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.values.python_times import python_values
 from statestore.formats.values.times import format_duration, format_time
 from statestore.formats.values.types import shown_field
+
+if TYPE_CHECKING:
+    from statestore.catalog.log.log_state import LogState
+    from statestore.catalog.log.storage import Storage
+    from statestore.catalog.log.store_spec import StoreSpec
 
 MOST_TEXT = 100  # characters of a cell
 MOST_COLUMNS = 50
@@ -30,6 +31,8 @@ def printable(text: str) -> str:
 
 def escape(text: str) -> str:
     """Return a text as HTML that shows it."""
+    import html
+
     return html.escape(text.encode(errors="backslashreplace").decode())
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.arguments import key_filters, one_spelling
-from statestore.catalog.reads.difference import Point, compare, difference
+from statestore.catalog.reads.arguments import Point, key_filters, one_spelling
 from statestore.catalog.reads.rows import Pieces, Rows, begun_again
 from statestore.catalog.reads.shown import Facts, ShowsItself, columns_of, contents_of, shown_columns
-from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.replaced_versions import again
@@ -138,6 +136,8 @@ class Reads(ShowsItself):
         values) and ``_changed_columns``. With ``columns`` only these value columns are compared. The start may be later
         than the end; the result is then the changes that undo the difference.
         """
+        from statestore.catalog.reads.difference import difference
+
         if start_version is None and start_time is None:
             raise InvalidInputError(ErrorCode.MISSING_OPTION, "diff: give start_version, start_time or both")
         old = Point(start_version, _us(start_time, "start_time"))
@@ -150,6 +150,8 @@ class Reads(ShowsItself):
         A row is ``added`` if only ``other`` has it. A local state directory is so compared with its changelog, or a
         checkpoint with its copy. Columns that only one table has are left out. ``filter`` is on columns of both.
         """
+        from statestore.catalog.reads.difference import compare
+
         filters = parse_filters(filter)
 
         def compared() -> Rows:
@@ -217,6 +219,8 @@ class Table(Reads):
 
 def _facts_of(table: StateTable, is_local: bool) -> Facts:
     """Return what is known of a table without a read of rows; where a look costs requests, nothing is looked at."""
+    from statestore.catalog.reads.versioned_table import VersionedTable
+
     if isinstance(table, VersionedTable):
         known = columns_of(table.spec)
         return [*known, *contents_of(table.files().log.newest())] if table.files().is_local else known

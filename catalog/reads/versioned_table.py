@@ -14,12 +14,12 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_log import PinnedLog
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_rows import versions_table
+from statestore.catalog.reads.added_columns import CHANGE_COLUMNS, VERSION_COLUMN
 from statestore.catalog.reads.belief import BEGINNING, NOW, Piece, TimeRange, live_rows
 from statestore.catalog.reads.change_events import ChangeSplit
-from statestore.catalog.reads.change_rows import CHANGE_COLUMNS
 from statestore.catalog.reads.changes import check_changes, oldest_change, plan_changes, read_changes
 from statestore.catalog.reads.key_versions import key_writers, newest_first
-from statestore.catalog.reads.plan import VERSION_COLUMN, StoreSplit, extremes, hashed_splits, plan, splits_of
+from statestore.catalog.reads.plan import StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.error_codes import ErrorCode

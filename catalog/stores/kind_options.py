@@ -6,7 +6,6 @@ KAFKA-3016.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from statestore.catalog.log.store_spec import Windowing
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, close_matches, shown
 from statestore.formats.kafka_rows.time_segments import default_interval, original_retention
 from statestore.formats.values.times import duration_ms
 
@@ -57,7 +56,7 @@ def windowing_of(kind: str, options: Mapping[str, Any]) -> Windowing | None:
     names = OPTIONS.get(kind, tuple(options))
     for name, value in options.items():
         if name not in names:
-            nearest = difflib.get_close_matches(name, names, 1)
+            nearest = close_matches(name, names, 1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise InvalidInputError(
                 ErrorCode.UNKNOWN_OPTION,

@@ -22,6 +22,7 @@ from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import POLL, sync_folder
 from statestore.catalog.log.store_spec import STORE_FILE, stored_identity
+from statestore.catalog.named_stores import ID_DIGITS, REPLACED
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors
@@ -30,8 +31,6 @@ from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_reg
 
 DROPPED = ".dropped-"
 REBUILT = ".rebuilt-"
-REPLACED = ".replaced-"
-ID_DIGITS = 32
 CLAIM_WAIT = 30.0  # seconds that a rebuild waits for commits that were under way
 
 
@@ -139,16 +138,6 @@ def undo_replacement(root: Path, name: str) -> None:
             if time.monotonic() > deadline:
                 raise _busy(root, name)
             time.sleep(POLL)
-
-
-def replaced_stores(root: Path) -> set[str]:
-    """Return the names of stores that a running or interrupted rebuild has moved away."""
-    behind = len(REPLACED) + ID_DIGITS
-    return {
-        folder_name[behind + 1 :]
-        for folder_name in names_in(root)
-        if folder_name.startswith(REPLACED) and folder_name[behind : behind + 1] == "-" and folder_name[behind + 1 :]
-    }
 
 
 def _of_store(root: Path, prefix: str, name: str) -> list[str]:

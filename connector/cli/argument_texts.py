@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from statestore.catalog.reads.difference import Point
+from statestore.catalog.reads.arguments import Point
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.terminal import say
 from statestore.formats.error_codes import ErrorCode

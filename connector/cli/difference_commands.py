@@ -119,9 +119,6 @@ def changes(
     say_rest(rows)
 
 
-COMMANDS = (diff, compare, changes)
-
-
 # The command that prints changes as new versions appear.
 
 

@@ -1,5 +1,7 @@
 """The command line. Commands pass data to `terminal`. Exit codes: 0 success, 1 failure, 2 wrong
 usage, 130 interrupted.
+
+The module of a command is loaded when the command is named, and those of all for the list of them.
 """
 
 from __future__ import annotations
@@ -10,24 +12,20 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
+import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli import difference_commands, read_commands, upkeep_commands, write_commands
 from statestore.connector.cli.arguments import epilog, with_engine_flags
-from statestore.connector.cli.difference_commands import watch
-from statestore.connector.cli.read_commands import explore
-from statestore.connector.cli.write_commands import import_store
-from statestore.connector.terminal import say_error, say_notice
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.notices import notices_to
-from statestore.formats.replaced_versions import again
 
 # Commands that take a number below zero as an argument, and help pages on which no word is cut: the first sentence of
 # each command whole, and no option broken at a hyphen.
@@ -54,8 +52,62 @@ OTHER_WORDS = {
 """Words of git, SQL and shells, and the commands that do as much."""
 
 
+class _Place(NamedTuple):
+    """Where the function of a command stands. ``reads``: it has the options of engines; ``again``: it runs again
+    where a running engine has replaced what it reads."""
+
+    module: str
+    function: str
+    reads: bool = False
+    again: bool = False
+
+
+_ROOM = "statestore.connector.cli"
+_READ, _DIFFER, _WRITE, _UPKEEP = (f"{_ROOM}.{name}_commands" for name in ("read", "difference", "write", "upkeep"))
+PLACES = {
+    **{name: _Place(_READ, name, True, True) for name in ("inspect", "describe", "sql", "shell", "get", "history")},
+    **{name: _Place(_READ, name, True, True) for name in ("scan", "versions", "report")},
+    **{name: _Place(_DIFFER, name, True, True) for name in ("diff", "compare", "changes", "watch")},
+    "explore": _Place(_READ, "explore", True, True),
+    **{name: _Place(_WRITE, name) for name in ("create", "put", "drop", "load")},
+    "verify": _Place(_UPKEEP, "verify", True),
+    **{name: _Place(_UPKEEP, name) for name in ("compact", "expire", "vacuum", "hold")},
+    "export": _Place(_WRITE, "export", True),
+    "import": _Place(_WRITE, "import_store", True),
+}
+"""The commands in the order of their list."""
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name, each made when it is asked for. ``made`` are those that are."""
+
+    def __init__(self, made: dict[str, Any]) -> None:
+        self.made = made
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.made and name in PLACES:
+            self.made[name] = _made(name, PLACES[name])
+        return self.made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self.made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*PLACES, *self.made)))
+
+    def __len__(self) -> int:
+        return len({*PLACES, *self.made})
+
+
 class _Group(TyperGroup):
     """The commands of the program, each with its first sentence in the list."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = _Commands(dict(self.commands))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; name the one that does what a word of other programs asks for."""
@@ -148,6 +200,8 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*given: Any, **named: Any) -> None:
+        from statestore.formats.replaced_versions import again
+
         output = _Output(sys.stdout)
         lost: list[NotFoundError] = []
 
@@ -170,15 +224,16 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch, explore):
-    app.command(cls=_Command, epilog=epilog())(with_engine_flags(_asked_again(command)))
-for writing in (*write_commands.COMMANDS, write_commands.load):
-    app.command(cls=_Command)(writing)
-app.command(cls=_Command, epilog=epilog())(with_engine_flags(upkeep_commands.verify))
-for upkeep in upkeep_commands.COMMANDS:
-    app.command(cls=_Command)(upkeep)
-app.command(cls=_Command, epilog=epilog())(with_engine_flags(write_commands.export))
-app.command(name="import", cls=_Command, epilog=epilog())(with_engine_flags(import_store))
+def _made(name: str, place: _Place) -> Any:
+    """Return a command of the program, whose module is loaded."""
+    function = getattr(import_module(place.module), place.function)
+    function = _asked_again(function) if place.again else function
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    if place.reads:
+        alone.command(name, cls=_Command, epilog=epilog())(with_engine_flags(function))
+    else:
+        alone.command(name, cls=_Command)(function)
+    return typer.main.get_command(alone)
 
 
 def _show_version(asked: bool) -> None:
@@ -220,10 +275,10 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed by the shell, as in <&-
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
     try:
-        with notices_to(say_notice, all_threads=True):
+        with notices_to(_say_notice, all_threads=True):
             app(prog_name="statestore")
     except StateStoreError as error:
-        say_error(in_words_of_options(str(error)))
+        _say_error(in_words_of_options(str(error)))
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
     except BrokenPipeError:
         sys.exit(1)
@@ -231,11 +286,23 @@ def main() -> None:
         sys.exit(130)
     except UnicodeEncodeError as error:  # by stdout; a query or name that is not valid Unicode is an error of the tree
         character = error.object[error.start]
-        say_error(f"{character!a} cannot be printed in {error.encoding}; set PYTHONIOENCODING=utf-8")
+        _say_error(f"{character!a} cannot be printed in {error.encoding}; set PYTHONIOENCODING=utf-8")
         sys.exit(1)
     except OSError as error:  # a folder without read or write permission, or a full disk
-        say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        _say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)
+
+
+def _say_error(message: str) -> None:
+    from statestore.connector.terminal import say_error  # prints columns of Arrow, too
+
+    say_error(message)
+
+
+def _say_notice(text: str) -> None:
+    from statestore.connector.terminal import say_notice
+
+    say_notice(text)
 
 
 # Messages of errors in the words of the command line: ``as_of=`` and ``batchId`` become ``--as-of`` and

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.difference import Point
+from statestore.catalog.reads.arguments import Point
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.argument_texts import moment, point, say_seconds
 from statestore.connector.key_text import asked_key

@@ -295,9 +295,6 @@ def report(
         say(f"{written} ({human_bytes(size)}); open it in a browser")
 
 
-COMMANDS = (inspect, describe, sql, shell, get, history, scan, versions, report)
-
-
 def _statement(query: str | None) -> str:
     """Return the SQL that was given or stands at stdin. Raises InvalidInputError INVALID_SQL where nobody gives one."""
     if query not in (None, "-"):

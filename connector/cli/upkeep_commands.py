@@ -160,9 +160,6 @@ def hold(
         raise typer.Exit(status)
 
 
-COMMANDS = (compact, expire, vacuum, hold)
-
-
 @dataclass(frozen=True)
 class Shown:
     """The names of what a command reports, and the form in which it prints them."""

@@ -129,9 +129,6 @@ def drop(
     say(f"removed {store}")
 
 
-COMMANDS = (create, put, drop)
-
-
 # Commands that write rows of a store to a data file, and rows of a data file to a store.
 
 STDOUT = Path("-")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.difference import INTERVAL, Point
+from statestore.catalog.reads.arguments import Point
+from statestore.catalog.reads.difference import INTERVAL
 from statestore.connector.explorer.literals import DUCKDB, SPARK, Dialect, condition_of, python_literal
 from statestore.connector.explorer.questions import ShownView
 from statestore.connector.key_text import asked_key

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.arguments import keys_named
-from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point, difference
+from statestore.catalog.reads.arguments import Point, keys_named
+from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, difference
 from statestore.catalog.reads.rows import Rows
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.explorer import row_files

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.engines.history_columns import TIME_COLUMNS, ends_of, oldest_first
-from statestore.catalog.reads.plan import VERSION_COLUMN
+from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import batches_of, shown_rows
 from statestore.formats.errors import StateStoreError

@@ -14,9 +14,8 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from statestore.catalog.engines.history_columns import ends_of
-from statestore.catalog.reads.arguments import as_key
-from statestore.catalog.reads.difference import Point
-from statestore.catalog.reads.plan import VERSION_COLUMN
+from statestore.catalog.reads.added_columns import VERSION_COLUMN
+from statestore.catalog.reads.arguments import Point, as_key
 from statestore.connector.key_text import is_binary, key_filters, of_json, of_text, readings_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown

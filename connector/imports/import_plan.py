@@ -17,12 +17,12 @@ from statestore.catalog.keyed.rows.state_rows import prefix_encoder, state_rows
 from statestore.catalog.keyed.rows.state_spec import (
     DEFAULT,
     FORBIDDEN_IN_NAMES,
-    MAX_NAME_BYTES,
     TAKEN_COLUMNS,
     StateDescriptor,
     StateKind,
     check_columns,
 )
+from statestore.catalog.log.store_spec import MAX_NAME_BYTES
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown

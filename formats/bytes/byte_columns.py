@@ -19,6 +19,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
+from statestore.formats.values.without_pandas import arrow_numbers
 
 _MOST_BYTES = 2**31 - 1  # of one binary array
 _NO_BYTES, _NO_PLACES = np.empty(0, np.uint8), np.empty(0, np.int64)
@@ -149,7 +150,7 @@ class Cells:
         # Cells and the gaps between them are one column, of which every second is taken.
         offsets = pa.py_buffer(np.maximum(rising - first, 0).astype(np.int32))
         both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, offsets, pa.py_buffer(self.data[first:])])
-        return both.take(pa.array(np.arange(0, 2 * count, 2), mask=self.missing))
+        return both.take(arrow_numbers(np.arange(0, 2 * count, 2), self.missing))
 
     def _same(self, rising: Ints, edges: Ints) -> bool:
         """Return whether cells follow each other, so that raising the edges changed only nulls."""

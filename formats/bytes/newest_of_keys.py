@@ -18,6 +18,7 @@ from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.bytes.hash_passes import HashPass, HashRange, SecretHashes, hash_passes
 from statestore.formats.kernels.arrays import Bools, Bytes, Hashes
 from statestore.formats.kernels.compiled_use import is_loaded
+from statestore.formats.values.without_pandas import bools, numbers
 
 MOST_KEYS = 3 << 20  # of one pass; they take 96 MiB
 FIRST_SLOTS = 1 << 12
@@ -124,7 +125,7 @@ class _HeldKeys:
         return self._all[0][first : first + count]
 
     def unnoted(self, keys: Cells) -> Bools | None:
-        found: Bools = ~pc.is_in(keys.copied(), value_set=self._all[1]).to_numpy(zero_copy_only=False)
+        found: Bools = ~bools(pc.is_in(keys.copied(), value_set=self._all[1]))
         return None if found.all() else found
 
     @property
@@ -132,7 +133,7 @@ class _HeldKeys:
         """(which records are the newest, the keys)."""
         if self._found is None:
             coded = pa.chunked_array(self._keys, pa.binary()).dictionary_encode().chunks
-            codes = np.concatenate([np.empty(0, np.int64), *(chunk.indices.to_numpy() for chunk in coded)])
+            codes = np.concatenate([np.empty(0, np.int64), *(numbers(chunk.indices) for chunk in coded)])
             codes = codes.astype(np.int64)
             last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
             last[codes] = np.arange(len(codes))  # of equal positions the last one is kept

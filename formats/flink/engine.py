@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from statestore.formats.engine import Engine, Source
-from statestore.formats.flink.flink_options import OPTIONS, settings_of
+from statestore.formats.flink.flink_options import OPTIONS
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 
@@ -30,6 +30,7 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     Raises InvalidInputError STATE_SELECTION, INVALID_OPTION and NO_ACCESS, NotFoundError FLINK_FILE_MISSING,
     CorruptError FLINK_METADATA, UnsupportedError FLINK_UNSUPPORTED.
     """
+    from statestore.formats.flink.flink_settings import settings_of
     from statestore.formats.flink.opening import open_source
 
     return open_source(location, settings_of(options))

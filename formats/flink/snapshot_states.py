@@ -21,7 +21,7 @@ from statestore.formats.engine import StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.element_forms import coordinator_form, operator_forms, with_connector
-from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.flink_settings import FlinkSettings
 from statestore.formats.flink.kryo_sample import kryo_parts, sampled_elements, sampled_form
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType, PythonBytes

@@ -31,7 +31,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.element_forms import enumerator_bytes
-from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.flink_settings import FlinkSettings
 from statestore.formats.flink.folder_findings import folder_findings, lost_files
 from statestore.formats.flink.java_classes.job_code import KnownClasses
 from statestore.formats.flink.job_description import JobDescription, job_of

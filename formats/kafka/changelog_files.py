@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from statestore.formats.engine import FileFinding
 from statestore.formats.kafka.changelogs.connect_names import connect_file, connect_files, recognises_connect
-from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordOptions
 from statestore.formats.places.folder import Folder
 
 if TYPE_CHECKING:
+    from statestore.formats.kafka.changelogs.export_forms import RecordOptions
     from statestore.formats.kafka.changelogs.record_log import RecordLog
 
 SUFFIX = "-changelog"
@@ -53,7 +53,7 @@ class FileTopics:
 
     path: str
     files: Mapping[str, tuple[str, ...]]
-    options: RecordOptions = NO_OPTIONS
+    options: RecordOptions
 
     @property
     def identity(self) -> str:
@@ -112,7 +112,7 @@ class FileTopics:
         return sum(sizes), len(sizes)
 
 
-def file_topics(path: str, options: RecordOptions = NO_OPTIONS) -> FileTopics:
+def file_topics(path: str, options: RecordOptions) -> FileTopics:
     """List the topics at a path: exported records, where there are none Connect's files, and else segments.
 
     Raises NotFoundError.

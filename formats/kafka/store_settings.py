@@ -14,7 +14,6 @@ schema, such as "avro:order.avsc", names its file; a relative path begins at the
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, close_matches, shown
 from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordOptions
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import serde_pair
@@ -140,7 +139,7 @@ def _given(path: str, store: str, entry: Any) -> Given:
         raise _wrong(path, f"stores.{store} is {shown(entry)}, expected a table [stores.{store}]")
     for name, value in entry.items():
         if name not in _TYPES:
-            close = difflib.get_close_matches(name, _TYPES, 1)
+            close = close_matches(name, _TYPES, 1)
             hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(_TYPES)}"
             raise _wrong(path, f"stores.{store} has {name!r}; {hint}")
         if type(value) is not _TYPES[name] or (isinstance(value, int) and value <= 0):
@@ -155,7 +154,7 @@ def _checked(given: Given, where: str, folder: Path) -> Given:
     Raises an error for an unknown kind or serde.
     """
     if given.kind is not None and given.kind not in KINDS:
-        close = difflib.get_close_matches(given.kind, KINDS, 1, 0.4)
+        close = close_matches(given.kind, KINDS, 1, 0.4)
         hint = f"did you mean {close[0]}? There are" if close else "there are"
         raise InvalidInputError(
             ErrorCode.KAFKA_STORE_KIND, f"{where}: no kind of store {given.kind!r}; {hint} {', '.join(KINDS)}"

@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StorageError, UnsupportedError
+from statestore.formats.places.folder import Folder, folder_at, nowhere
 from statestore.formats.places.locations import AZURE, GCS, OBJECT_SCHEMES, S3, Location
 from statestore.formats.places.s3_objects import ObstoreUse, profile_keys
 
@@ -134,6 +135,11 @@ def is_only_for_stores(location: Location) -> bool:
         if os.environ.get(GCS_AROUND) or not options.keys() <= _ARROW_GCS:
             return True
     return location.scheme in ("az", "azure") or (location.scheme, location.authority, location.options) in _given
+
+
+def listed_folder(location: Location) -> Folder:
+    """Return the folder at a location, with a memory. That of a store which only obstore reads lists nothing."""
+    return nowhere(location.path) if is_only_for_stores(location) else folder_at(location).remembering()
 
 
 def names_at(location: Location) -> list[str]:

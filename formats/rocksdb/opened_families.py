@@ -22,6 +22,7 @@ from statestore.formats.rocksdb.plain_tables import opened_plain
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt, system_error
 from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 from statestore.formats.rocksdb.table_head import codec_without_rocksdict
+from statestore.formats.values.without_pandas import arrow_bytes
 
 
 class Family(Protocol):
@@ -150,10 +151,10 @@ def rows_of(pairs: Iterator[tuple[bytes, bytes]], batch_rows: int) -> Iterator[p
         values.append(value)
         size += len(value)
         if len(keys) == batch_rows or size >= BATCH_BYTES:
-            yield pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], schema=ROW_SCHEMA)
+            yield pa.RecordBatch.from_arrays([arrow_bytes(keys), arrow_bytes(values)], schema=ROW_SCHEMA)
             keys, values, size = [], [], 0
     if keys:
-        yield pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], schema=ROW_SCHEMA)
+        yield pa.RecordBatch.from_arrays([arrow_bytes(keys), arrow_bytes(values)], schema=ROW_SCHEMA)
 
 
 def _options_of(directory: Path, family: str, delimiter: bytes | None) -> Options:

@@ -22,8 +22,8 @@ from statestore.formats.segments.decoded_columns import decoded
 from statestore.formats.segments.ipc_file import encode_file, fixed_width_data, open_file, verify_column
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import FileRef
-from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.packed_sort import sorted_with_positions
+from statestore.formats.values.without_pandas import arrow_numbers
 
 Rows = npt.NDArray[np.uint32]
 Positions = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment import Segment
-from statestore.formats.values.arrow_numbers import arrow_numbers
+from statestore.formats.values.without_pandas import arrow_numbers
 
 Ranges = list[tuple[int, int]]
 

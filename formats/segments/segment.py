@@ -40,7 +40,7 @@ from statestore.formats.segments.segment_write import (
 from statestore.formats.segments.stored_batch import StoredBatch
 from statestore.formats.segments.stored_column import StoredColumn, stored_column
 from statestore.formats.table_columns import unknown_column
-from statestore.formats.values.arrow_numbers import arrow_numbers, int64_values
+from statestore.formats.values.without_pandas import arrow_numbers, int64_values
 
 # Cells of a batch are few if it has more than so many times as many. One row of each of 60 blocks takes 77 ms in a new
 # process, and 158 ms where all their columns are kept at the first read.

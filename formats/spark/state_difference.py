@@ -25,7 +25,7 @@ from statestore.formats.spark.providers.partition_load import Partition, plan_ve
 from statestore.formats.spark.providers.rocksdb_provider import read_zip
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 
-_NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in ROW_SCHEMA], schema=ROW_SCHEMA)
+_NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in ROW_SCHEMA], schema=ROW_SCHEMA)
 
 
 def changes_between(

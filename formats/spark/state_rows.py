@@ -35,6 +35,7 @@ from statestore.formats.spark.state_columns import (
     may_lack_values,
 )
 from statestore.formats.values.filters import Filter, mask
+from statestore.formats.values.without_pandas import arrow_numbers
 
 
 def read_state(
@@ -96,7 +97,7 @@ def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
 
 def record_batch(columns: list[pa.Array], state_view: StateView, partition: int) -> pa.RecordBatch:
     """The columns of a state view with the number of the partition."""
-    numbers = pa.array(np.full(len(columns[0]), partition, np.int32))
+    numbers = arrow_numbers(np.full(len(columns[0]), partition, np.int32))
     return pa.RecordBatch.from_arrays([*columns, numbers], schema=state_view.schema)
 
 

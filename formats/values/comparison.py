@@ -26,6 +26,7 @@ from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.python_times import with_parts
 from statestore.formats.values.types import normal_type
+from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, bools, without_nulls
 
 Number = int | float | Decimal
 
@@ -68,8 +69,8 @@ def same_key(column: pa.Array, value: Any, error_path: ErrorPath) -> pa.BooleanA
     """
     column, error_path = _decoded(column, error_path)
     if value is None:
-        return pa.array(np.zeros(len(column), np.bool_))
-    return pa.array(_same(column, canonical(error_path)(value), as_key=True))
+        return arrow_numbers(np.zeros(len(column), np.bool_))
+    return arrow_numbers(_same(column, canonical(error_path)(value), as_key=True))
 
 
 def has_floats(kind: pa.DataType) -> bool:
@@ -91,7 +92,7 @@ def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa
     column, error_path = _decoded(column, error_path)
     present = [value for value in values if value is not None]
     if not present or pa.types.is_null(column.type):
-        return pa.array(np.zeros(len(column), np.bool_))
+        return arrow_numbers(np.zeros(len(column), np.bool_))
     if pa.types.is_floating(column.type):
         return _any_double(pc.cast(column, pa.float64()), [_number(value, error_path) for value in present])
     if pa.types.is_integer(column.type) and set(map(type, present)) == {int}:
@@ -104,8 +105,8 @@ def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa
         _check_equality(column.type, present[0], error_path)
         wanted = [*map(canonical(error_path), present)]
         if len(wanted) > _FEW_STRUCTS and _is_plain_struct(column.type):
-            return pa.array(_any_struct(column, wanted))
-        return pa.array(functools.reduce(np.logical_or, [_same(column, value) for value in wanted]))
+            return arrow_numbers(_any_struct(column, wanted))
+        return arrow_numbers(functools.reduce(np.logical_or, [_same(column, value) for value in wanted]))
     if set(map(type, present)) == {str}:
         return pc.is_in(column, _texts_as_set(tuple(present), error_path))
     return pc.is_in(column, _as_set(present, error_path))
@@ -320,8 +321,8 @@ def _same(column: pa.Array, value: Any, *, as_key: bool = False) -> Bools:
     if pa.types.is_map(column.type):
         return _same_map(column, value)
     if not pa.types.is_floating(column.type):
-        return _bools(pc.fill_null(pc.equal(column, _scalar(value, column.type)), False))
-    same = _bools(pc.fill_null(_compare_double(pc.cast(column, pa.float64()), "=", value), False))
+        return bools(without_nulls(pc.equal(column, _scalar(value, column.type))))
+    same = bools(without_nulls(_compare_double(pc.cast(column, pa.float64()), "=", value)))
     if as_key and value == 0:
         same &= np.signbit(pc.fill_null(column, 0).to_numpy(zero_copy_only=False)) == np.signbit(value)
     return same
@@ -356,16 +357,11 @@ def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Return a canonical value as Arrow's. Arrow refuses nanoseconds of numpy for a type with a zone."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return pa.scalar(value.astype(np.int64), pa.int64()).cast(kind)  # canonical ones are in nanoseconds
-    return pa.scalar(value, kind)
+    return arrow_scalar(value, kind)
 
 
 def _invalid(column: pa.Array) -> Bools:
-    return _bools(pc.is_null(column))
-
-
-def _bools(column: pa.BooleanArray) -> Bools:
-    flags: Bools = column.to_numpy(zero_copy_only=False).astype(np.bool_)
-    return flags
+    return bools(pc.is_null(column))
 
 
 def _constant(column: pa.Array, value: bool) -> pa.BooleanArray:

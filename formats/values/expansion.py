@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +58,8 @@ def parse_toml(text: str) -> dict[str, Any]:
             parts += line.count(".") ** 2
             if parts > _MOST_DOTS**2:
                 raise ValueError(f"line {number} has a key of too many parts, or is after many such lines")
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -7,7 +7,6 @@ limited.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 import math
@@ -22,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError, shown
+from statestore.formats.errors import InvalidInputError, StateStoreError, close_matches, shown
 from statestore.formats.values.canonical import ErrorPath, canonical, of_scalars
 from statestore.formats.values.comparison import any_of, compare, has_floats, match_text, same_key
 from statestore.formats.values.times import parse_instant, to_datetime
+from statestore.formats.values.without_pandas import without_nulls
 
 Op = Literal[
     "=", "<=>", "!=", "<", "<=", ">", ">=", "in", "is_null", "is_not_null", "starts_with", "ends_with", "contains"
@@ -178,7 +178,7 @@ def _local_time(text: str, item: Filter) -> datetime:
 
 def check_filters(filters: Sequence[Filter], schema: pa.Schema) -> None:
     """Raise what ``mask`` would raise on batches of ``schema``, before any work and even if all rows will be pruned."""
-    mask(filters, pa.RecordBatch.from_pylist([], schema=schema))
+    mask(filters, pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema))
 
 
 def resolved(filters: Sequence[Filter], names: Sequence[str]) -> tuple[Filter, ...]:
@@ -209,7 +209,7 @@ def mask(filters: Sequence[Filter], batch: pa.RecordBatch) -> pa.BooleanArray | 
 def _column(item: Filter, batch: pa.RecordBatch) -> pa.Array:
     names = batch.schema.names
     if names.count(item.column) != 1:
-        close = difflib.get_close_matches(item.column, names, 1)
+        close = close_matches(item.column, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
         raise _invalid(
             f"column {item.column!r} {'occurs more than once' if item.column in names else 'does not exist'}; {hint}"
@@ -244,7 +244,7 @@ def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
 
 
 def _without_nulls(found: pa.BooleanArray) -> pa.BooleanArray:
-    return pc.fill_null(found, False) if found.null_count else found
+    return without_nulls(found)
 
 
 def may_match(filters: Sequence[Filter], column: str, low: Any, high: Any, has_null: bool) -> bool:

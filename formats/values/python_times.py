@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -12,13 +13,14 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.interrupts import held_back
 from statestore.formats.values.exact_cast import retyped
+from statestore.formats.values.types import TIME
 
 
 def python_values(column: pa.Array) -> list[Any]:
     """The values of a column; all of them as DuckDB's text if a time among them is outside the years of Python."""
     shown = python_column(column)
     try:
-        return list(shown.to_pylist())
+        return _listed(shown)
     except (OverflowError, ValueError):
         pass
     import duckdb
@@ -37,7 +39,7 @@ def python_rows(batch: pa.RecordBatch, subject: str) -> list[dict[str, Any]]:
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            columns.append(_exact(column).to_pylist())
+            columns.append(_listed(_exact(column)))
         except (OverflowError, ValueError) as error:
             raise UnsupportedError(
                 ErrorCode.TIME_OUT_OF_RANGE,
@@ -45,6 +47,14 @@ def python_rows(batch: pa.RecordBatch, subject: str) -> list[dict[str, Any]]:
                 "hold: it has microseconds and the years 1 to 9999; read the row with scan(), or with SQL",
             ) from error
     return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    """The values of a column as `to_pylist` has them, which loads pandas for a time in a zone."""
+    if column.type != TIME:
+        return list(column.to_pylist())
+    zone = ZoneInfo("UTC")
+    return [None if time is None else time.replace(tzinfo=zone) for time in column.view(pa.timestamp("us")).to_pylist()]
 
 
 def _exact(column: pa.Array) -> pa.Array:

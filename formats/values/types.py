@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.errors import InvalidInputError, UnsupportedError, close_matches, shown
 from statestore.formats.values.declared_types import declared_type
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.type_syntax import TypeText, parse_type_text, quoted_field
@@ -337,7 +336,7 @@ def _type_of(text: TypeText, words: Mapping[str, pa.DataType], not_null: bool = 
         return pa.struct([pa.field(field, kind, nullable=not cut) for field, kind, cut in kinds])
     if name in (*simple, *PARAMETRIC_TYPES):
         raise ValueError(f"{text.name} is written {PARAMETRIC_TYPES.get(name, name)}")
-    close = difflib.get_close_matches(text.name, [*simple, *ALIASES, *PARAMETRIC_TYPES], 3, 0.5)
+    close = close_matches(text.name, [*simple, *ALIASES, *PARAMETRIC_TYPES], 3, 0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {_KNOWN}"
     raise ValueError(f"{text.name!r} is not a type; {hint}")
 

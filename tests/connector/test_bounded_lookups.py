@@ -24,7 +24,7 @@ from support.rows_read import BytesRead, RowsRead
 
 import statestore
 from benchmarks.engines import flink_snapshots, kafka_directory
-from statestore.catalog.reads.difference import Point
+from statestore.catalog.reads.arguments import Point
 from statestore.connector.explorer.differences import bounded_difference
 from statestore.connector.explorer.limits import Limits
 from statestore.formats.rocksdb import scan as rocksdb_scan

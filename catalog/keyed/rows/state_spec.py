@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from statestore.catalog.log.log_checks import check_choice, check_text
+from statestore.catalog.log.store_spec import MAX_NAME_BYTES
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.types import schema_from_json, schema_to_json, type_name
@@ -22,7 +23,6 @@ DEFAULT = "default"
 TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one", "_due")
 """Columns that tables of states have beside the key and the namespace."""
 FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.\ud800-\udfff]")
-MAX_NAME_BYTES = 200
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _EXACT_AS_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.catalog.reads.belief import TimeRange
 from statestore.catalog.reads.lookup.point_lookup import PointLookup
 from statestore.catalog.reads.lookup.remote_lookup import RemoteVersion
 from statestore.catalog.reads.lookup.segment_probe import OpenedSegment
-from statestore.catalog.reads.plan import VERSION_COLUMN
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.segments.segment_write import end_column

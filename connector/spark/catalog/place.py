@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Any
 
 from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.named_stores import is_name
 from statestore.catalog.pinned_stores import PinnedStores
-from statestore.catalog.store_kinds import is_name
 from statestore.catalog.store_tables import named_table
 from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_with
 from statestore.connector.spark.jvm import Jvm

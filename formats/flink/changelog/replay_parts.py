@@ -27,10 +27,11 @@ from statestore.formats.flink.streams.keyed_reading import KeyedReading
 from statestore.formats.flink.streams.stored_states import StoredKeyed
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.values.without_pandas import arrow_scalar
 
 _STORED = 255
 """The operation of a materialized timer that is written down among the changes."""
-_ONE = pa.scalar((1).to_bytes(4, "big"), pa.binary())
+_ONE = arrow_scalar((1).to_bytes(4, "big"), pa.binary())
 _HASHES = 256
 _MOST_HASHED = 256  # bytes; and the last eight
 _MIX = np.uint64(0x9E3779B97F4A7C15)

@@ -32,9 +32,10 @@ from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredKeyed
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.values.without_pandas import arrow_scalar
 
-NOTHING = pa.scalar(b"", pa.binary())
-PRESENT = pa.scalar(b"\0", pa.binary())
+NOTHING = arrow_scalar(b"", pa.binary())
+PRESENT = arrow_scalar(b"\0", pa.binary())
 
 
 def stored_entries(

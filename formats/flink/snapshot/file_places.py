@@ -19,6 +19,8 @@ from statestore.formats.places.locations import ARROW_SCHEMES
 
 StoredHandle = FileHandle | RelativeHandle | SegmentHandle
 
+METADATA = "_metadata"
+"""The file of a snapshot that names its others."""
 JOB = re.compile(r"[0-9a-f]{32}")
 SAVEPOINT = re.compile(r"savepoint-([0-9a-f]{6})-[0-9a-f]{12}")
 CHECKPOINT = re.compile(r"chk-([1-9][0-9]{0,18}|0)")

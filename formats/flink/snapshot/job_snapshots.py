@@ -18,8 +18,7 @@ from typing import Literal, TypeVar
 import pyarrow.fs as pafs
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.flink.snapshot.file_places import CHECKPOINT, JOB, SAVEPOINT
-from statestore.formats.flink.snapshot.metadata import METADATA
+from statestore.formats.flink.snapshot.file_places import CHECKPOINT, JOB, METADATA, SAVEPOINT
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import no_access

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from statestore.formats.engine import StateFile
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
-from statestore.formats.flink.snapshot.file_places import StoredHandle, places, places_outside
+from statestore.formats.flink.snapshot.file_places import METADATA, StoredHandle, places, places_outside
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
     ChangeSet,
@@ -34,7 +34,6 @@ from statestore.formats.flink.snapshot.handles import (
 from statestore.formats.flink.snapshot.held_files import HeldFiles, OpenFiles, hold
 from statestore.formats.flink.snapshot.metadata import (
     HEAD_BYTES,
-    METADATA,
     OperatorSnapshot,
     SnapshotMetadata,
     checkpoint_id,

@@ -47,6 +47,7 @@ from statestore.formats.flink.streams.state_form import (
     is_opaque,
 )
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.values.without_pandas import arrow_numbers
 
 _MOST_MS = (2**63 - 1) // 1000
 _VALUES = (VALUE, MAP_VALUE, POSITION, LAST_ACCESS)
@@ -76,7 +77,7 @@ def framed_rows(
     """
     found = _stored_keys(form, keys, groups.width, columns, origin)
     _check_groups(found[KEY_GROUP], keys, groups, origin)
-    found[STORED_BYTES] = pa.array((keys.size + values.size).astype(np.int32))
+    found[STORED_BYTES] = arrow_numbers((keys.size + values.size).astype(np.int32))
     if form.kind == "timers":
         return _batch(form, found, columns)
     if not any(name in columns for name in _VALUES) and (form.kind != "list" or form.whole):

@@ -23,7 +23,7 @@ HEADERS = pa.list_(HEADER)
 
 VERSION_HEADER, POSITION_HEADER = "v", "c"  # added when Kafka's internal consistency option is on
 CONSISTENCY_VERSION = b"\x00"
-_NO_NAMES = pa.array([], pa.string())
+_NO_NAMES = pa.nulls(0, pa.string())
 
 
 def empty_headers(count: int) -> pa.ListArray:

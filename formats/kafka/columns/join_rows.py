@@ -24,16 +24,17 @@ from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.values.without_pandas import arrow_bytes
 
-SIDES = pa.array(["right", "left"])
-INSTRUCTIONS = pa.array(
+SIDES = arrow_bytes([b"right", b"left"]).view(pa.string())
+INSTRUCTIONS = arrow_bytes(
     [
-        "DELETE_KEY_NO_PROPAGATE",
-        "DELETE_KEY_AND_PROPAGATE",
-        "PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE",
-        "PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE",
+        b"DELETE_KEY_NO_PROPAGATE",
+        b"DELETE_KEY_AND_PROPAGATE",
+        b"PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE",
+        b"PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE",
     ]
-)
+).view(pa.string())
 _REMEDY = "choose another kind of store"
 _SIDED = 9  # timestamp and side
 _LIST = 1  # the strategy of a list with a length before each entry

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,6 +14,7 @@ from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import Changes
+from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, bools
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def rows_within(batch: pa.RecordBatch, ranges: Sequence[KeyBounds]) -> pa.Record
 
 def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
     """The changes of keys that are in one of the ranges, as `rows_within`."""
-    kept = _within(changes.keys.copied(corrupt_row), ranges).to_numpy(zero_copy_only=False)
+    kept = bools(_within(changes.keys.copied(corrupt_row), ranges))
     return Changes(changes.kind[kept], changes.keys.select(kept), changes.values.select(kept))
 
 
@@ -69,10 +71,10 @@ def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
         return pc.is_in(keys, value_set=pa.array(single, keys.type))
     if len(ranges) > MANY_RANGES:  # comparing with each range would cost more than it saves
         ranges = [(ranges[0][0], ranges[-1][1])]
-    nothing = pa.array([False] * len(keys), pa.bool_())
+    nothing = arrow_numbers(np.zeros(len(keys), np.bool_))
     return functools.reduce(pc.or_, (_in_range(keys, *bounds) for bounds in ranges), nothing)
 
 
 def _in_range(keys: pa.Array, first: bytes | None, stop: bytes | None) -> pa.BooleanArray:
-    above = pc.is_valid(keys) if first is None else pc.greater_equal(keys, pa.scalar(first, keys.type))
-    return above if stop is None else pc.and_(above, pc.less(keys, pa.scalar(stop, keys.type)))
+    above = pc.is_valid(keys) if first is None else pc.greater_equal(keys, arrow_scalar(first, keys.type))
+    return above if stop is None else pc.and_(above, pc.less(keys, arrow_scalar(stop, keys.type)))

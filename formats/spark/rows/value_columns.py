@@ -12,6 +12,7 @@ from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
+from statestore.formats.values.without_pandas import arrow_numbers
 
 FIXED_CELL = 8
 _DECIMAL_BYTES = 16
@@ -23,8 +24,8 @@ _SRID_BYTES = 4
 def plain_values(kind: Plain, numbers: npt.NDArray[Any], nulls: Bools | None) -> pa.Array:
     """Convert the numbers in slots to the column type of ``kind``."""
     if pa.types.is_boolean(kind.arrow):
-        return pa.array(numbers != 0, pa.bool_(), mask=nulls)
-    values = pa.array(numbers, mask=nulls)
+        return arrow_numbers(numbers != 0, nulls)
+    values = arrow_numbers(numbers, nulls)
     return values if values.type == kind.arrow else values.view(kind.arrow)
 
 

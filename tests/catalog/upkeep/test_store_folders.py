@@ -15,9 +15,10 @@ import pyarrow as pa
 import pytest
 
 import statestore
+from statestore.catalog.named_stores import REPLACED
 from statestore.catalog.upkeep import store_folders
 from statestore.catalog.upkeep.rebuild import replay
-from statestore.catalog.upkeep.store_folders import REPLACED, replace_store
+from statestore.catalog.upkeep.store_folders import replace_store
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 

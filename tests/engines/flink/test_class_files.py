@@ -15,7 +15,7 @@ from support.flink.kryo_truth import decoded, kinds
 from support.flink.reflected_classes import differences
 from support.flink.running.java_project import PROJECTS, jars_of
 
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.found_classes import rows_with_classes
 from statestore.formats.flink.java_classes.class_file import read_class_file
 from statestore.formats.flink.java_classes.job_code import described

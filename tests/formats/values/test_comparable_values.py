@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.catalog.reads.difference import differences, keyed_rows, pairs
+from statestore.catalog.reads.row_pairs import differences, keyed_rows, pairs
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.canonical import ErrorPath

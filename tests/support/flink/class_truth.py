@@ -10,7 +10,7 @@ import lzma
 from functools import cache
 from typing import Any
 
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.serializers.snapshots import read_snapshot

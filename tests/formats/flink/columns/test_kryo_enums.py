@@ -29,7 +29,7 @@ from benchmarks.engines.flink_snapshots import FIRST_KEY
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.flink import kryo_sample, snapshot_states
 from statestore.formats.flink import source as flink_source
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.found_classes import with_classes
 from statestore.formats.flink.kryo_sample import _without
 from statestore.formats.flink.layouts.type_layouts import whose

@@ -40,7 +40,7 @@ from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.kryo_columns import type_of
 from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.found_classes import rows_with_classes
 from statestore.formats.flink.layouts.class_declarations import class_of, declared_text
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque

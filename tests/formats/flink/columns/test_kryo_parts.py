@@ -24,7 +24,7 @@ from statestore.formats.errors import InvalidInputError, StateStoreError, Unsupp
 from statestore.formats.flink.columns.kryo_columns import type_of
 from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.kryo_sample import _without
 from statestore.formats.flink.layouts.type_layouts import whose
 from statestore.formats.flink.serializers.flink_types import KryoOf, Opaque

@@ -13,7 +13,7 @@ from support.flink.value_model import in_each_way
 from support.paths import DATA
 
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.serializers.snapshots import read_snapshot

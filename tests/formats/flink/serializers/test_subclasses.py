@@ -24,7 +24,7 @@ from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.description_file import as_tree, from_tree
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.serializers.flink_types import Basic, ListOf, MapOf, Nullable, Opaque, PojoOf
 from statestore.formats.flink.serializers.subclasses import (
     Subclass,

@@ -1,0 +1,83 @@
+"""Modules that a new process loads before its first answer: no library and no door that the question does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.archives import unpacked
+from support.paths import DATA
+
+import statestore
+
+LIBRARIES = {"pandas", "duckdb", "numba", "llvmlite", "pyspark", "obstore", "fsspec", "polars", "rich"}
+OWN = {"catalog.commits", "catalog.upkeep.compaction", "catalog.checks", "catalog.catalog", "catalog.keyed"}
+ENGINES = {
+    "spark": "formats.spark.source",
+    "flink": "formats.flink.serializers",
+    "kafka": "formats.kafka.columns",
+}
+ASKED = """
+import sys
+import statestore
+found = statestore.inspect({path!r}).table({table!r}).get({key!r})
+assert found is not None
+print("\\n".join(sys.modules))
+"""
+
+
+def loaded(script: str) -> set[str]:
+    """The modules that a new process has loaded after a script."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def check(modules: set[str], *, engine: str = "") -> None:
+    assert not LIBRARIES & modules
+    unneeded = OWN | {module for name, module in ENGINES.items() if name != engine}
+    found = {name for name in modules for part in unneeded if name.startswith(f"statestore.{part}")}
+    assert not found
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("first") / "warehouse"
+    catalog = statestore.connect(root)
+    with catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}) as store:
+        store.put("tea", {"price": 1.5}, timestamp=1000)
+        store.commit()
+    return root
+
+
+def test_a_key_of_a_store(warehouse: Path) -> None:
+    check(loaded(ASKED.format(path=str(warehouse), table="prices", key="tea")))
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rk"])
+def test_a_key_of_spark(name: str) -> None:
+    path = str(unpacked(DATA / "spark" / "checkpoints.tar.xz") / "checkpoints" / name)
+    key = next(iter(statestore.inspect(path).table("state").scan().to_arrow()["key"].to_pylist()))
+    check(loaded(ASKED.format(path=path, table="state", key=key)), engine="spark")
+
+
+def test_a_key_of_kafka_streams() -> None:
+    path = str(unpacked(DATA / "kafka" / "orders.tar.xz") / "orders" / "state")
+    key = next(iter(statestore.inspect(path).table("currencies").scan().to_arrow()["key"].to_pylist()))
+    check(loaded(ASKED.format(path=path, table="currencies", key=key)), engine="kafka")
+
+
+def test_the_version_of_the_program_loads_nothing_else() -> None:
+    script = "import sys; sys.argv = ['statestore', '--version']\nfrom statestore.__main__ import main\n"
+    modules = loaded(f"{script}try: main()\nexcept SystemExit: print('\\n'.join(sys.modules))")
+    assert not (LIBRARIES | {"pyarrow", "numpy"}) & modules
+
+
+@pytest.mark.parametrize("command", ["get", "inspect"])
+def test_a_command_loads_what_it_needs(command: str, warehouse: Path) -> None:
+    words = ["statestore", command, str(warehouse), *(["prices", "tea"] if command == "get" else []), "--json"]
+    script = f"import sys; sys.argv = {words!r}\nfrom statestore.__main__ import main\n"
+    modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
+    assert not (LIBRARIES - {"rich"}) & modules
