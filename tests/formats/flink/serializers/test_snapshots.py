@@ -40,8 +40,8 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
     fixed_width,
-    opaque_part,
 )
+from statestore.formats.flink.serializers.opaque_parts import opaque_part
 from statestore.formats.flink.serializers.snapshots import read_proxied, read_snapshot
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.data_input import DataInput
