@@ -126,11 +126,15 @@ def flink(folder: Path, rows: int) -> Iterator[Pair]:
     yield Pair("Flink", Side("metadata of version 2", read_of(old)), Side("version 4", pojo.read))
     second = flink_forms.savepoint(folder / "second", typical, rows, second=True)
     yield Pair("Flink", Side("state of the second API", read_of(second)), Side("of the first", pojo.read))
-    files, in_files = (
-        Side(f"{name} in table files", read_of(flink_forms.native(folder / name, typical, rows // FEW, second=each)))
-        for name, each in (("first", False), ("second-forst", True))
-    )
-    yield Pair("Flink", Side("second API, ForSt", in_files.read), Side("first, RocksDB", files.read))
+    for what, ours, other in (
+        ("POJO", "second API, ForSt", "first, RocksDB"),
+        ("row of SQL", "SQL's async state, ForSt", "SQL's state, RocksDB"),
+    ):
+        in_forst, in_rocks = (
+            read_of(flink_forms.native(folder / name.replace(" ", "-"), FORMS[what], rows // FEW, second=each))
+            for name, each in ((ours, True), (other, False))
+        )
+        yield Pair("Flink", Side(ours, in_forst), Side(other, in_rocks))
     changes = rows // flink_forms.DISTINCT * flink_forms.DISTINCT
     logged = read_of(flink_forms.logged(folder / "logged", typical, rows))
     each = pojo.read() // changes

@@ -83,6 +83,16 @@ def row(number: int) -> bytes:
     return bytes((0x20 if noted is None else 0,)) + (b"" if noted is None else text(noted)) + struct.pack(">q", number)
 
 
+def sql_row(number: int) -> bytes:
+    """A binary row of SQL: an inner row of a number and a text."""
+    name = f"item {number}".encode()
+    is_short = len(name) < 8
+    place = name.ljust(7, b"\0") + bytes((0x80 | len(name),)) if is_short else struct.pack("<q", 24 << 32 | len(name))
+    inner = bytes(8) + struct.pack("<q", number) + place + (b"" if is_short else name + bytes(-len(name) % 8))
+    outer = bytes(8) + struct.pack("<q", 16 << 32 | len(inner)) + inner
+    return struct.pack(">i", len(outer)) + outer
+
+
 def python_row(number: int) -> bytes:
     """A row of PyFlink's coders, as the one element of a list of byte arrays."""
     noted = (note(number) or "").encode()
@@ -193,6 +203,7 @@ FORMS = {
     "POJO": Form(types.pojo("shop.Item", ITEM), pojo),
     "case class of Scala": Form(CASE_CLASS, case_class),
     "Row": Form(of_1_20("row"), row),
+    "row of SQL": Form(types.printed("2.3.0")["SNAP", "rowdata-structured"][1], sql_row),
     "row of PyFlink": Form(types.listed(BYTES), python_row, "LIST", "python-state-row", PYTHON),
     "list": Form(types.listed(types.STRING), listed),
     "list of Kryo": Form(kryo("java.util.List"), kryo_list),

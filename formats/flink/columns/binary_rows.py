@@ -28,6 +28,7 @@ from statestore.formats.flink.layouts.shapes import Rest
 from statestore.formats.flink.layouts.type_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type, raw_shape
 from statestore.formats.flink.serializers.flink_types import FlinkType, Logical, is_absent
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.values.types import type_name
 
 Decode = Callable[[Sequence[FlinkType], Cells, Sequence[bool], str], list[pa.Array | None]]
 """A function that decodes values of other serializers, as ``decoding.decode_cells``."""
@@ -208,6 +209,14 @@ def _elements(cells: Cells, kind: Logical, decode: Decode) -> tuple[Ints, pa.Arr
     return offsets, _spread(_values(cells.select(owners), slots, kind, decode), present)
 
 
+def _entries_remedy(column: pa.MapType) -> str:
+    try:
+        key, value = type_name(column.key_type), type_name(column.item_type)
+    except UnsupportedError:
+        key, value = "...", "..."
+    return f"type of the whole value, with array<struct<key: {key}, value: {value}>> for this map"
+
+
 def _maps(cells: Cells, kind: Logical, decode: Decode) -> pa.Array:
     """size:int32 of the keys | array of keys | array of values."""
     refuse(cells.size < _COUNT, "a binary map that is too short", "a size")
@@ -219,7 +228,12 @@ def _maps(cells: Cells, kind: Logical, decode: Decode) -> pa.Array:
     value_ends, values = _elements(rest, value, decode)
     refuse((key_ends != value_ends)[1:], "a map with another count of values than of keys", "as many")
     column = logical_type(kind)
-    refuse(np.array([keys.null_count > 0]), "a map with a null key", "keys") if len(keys) else None
-    entry = pa.StructArray.from_arrays([keys, values], fields=[column.key_field, column.item_field])
+    if pa.types.is_map(column):
+        if keys.null_count > 0:
+            raise Beyond("a map with a null key", str(column), _entries_remedy(column))
+        members = [column.key_field, column.item_field]
+    else:
+        members = list(column.value_type)
+    entry = pa.StructArray.from_arrays([keys, values], fields=members)
     ends = pa.py_buffer(key_ends.astype(np.int32))
     return pa.Array.from_buffers(column, len(cells), [None, ends], children=[entry])

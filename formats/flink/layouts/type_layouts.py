@@ -78,9 +78,8 @@ from statestore.formats.flink.serializers.flink_types import (
     TupleOf,
     UnionOf,
     is_absent,
-    opaque_inside,
-    opaque_part,
 )
+from statestore.formats.flink.serializers.opaque_parts import opaque_inside, opaque_part
 from statestore.formats.flink.serializers.subclasses import remedy_for
 from statestore.formats.values.unique_names import unique_names
 
@@ -438,10 +437,9 @@ def logical_type(kind: Logical, depth: int = 0) -> pa.DataType:
         return pa.timestamp(unit, "UTC" if root == "TIMESTAMP_LTZ" else None)
     if root == "ARRAY" and len(inner) == 1:
         return pa.list_(inner[0])
-    if root == "MAP" and len(inner) == 2:
-        return pa.map_(inner[0], inner[1])
-    if root == "MULTISET" and len(inner) == 1:
-        return pa.map_(inner[0], pa.int32())
+    if (root == "MAP" and len(inner) == 2) or (root == "MULTISET" and len(inner) == 1):
+        key, value = inner if root == "MAP" else (inner[0], pa.int32())
+        return pa.list_(pa.struct({"key": key, "value": value})) if kind.names else pa.map_(key, value)
     raise unsupported(f"the SQL type {root}({kind.precision}, {kind.scale}) of {len(inner)} types")
 
 

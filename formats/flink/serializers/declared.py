@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.serializers.flink_types import (
+    ENTRIES,
     ArrayOf,
     AvroOf,
     Basic,
@@ -319,11 +320,12 @@ def _logical(kind: Logical, declared: pa.DataType) -> Logical:
         return replace(kind, children=tuple(child for _, child in fields), names=tuple(name for name, _ in fields))
     if kind.root == "ARRAY" and pa.types.is_list(declared):
         return replace(kind, children=(_logical(kind.children[0], declared.value_type),))
-    if kind.root == "MAP" and pa.types.is_map(declared):
-        key, value = _logical(kind.children[0], declared.key_type), _logical(kind.children[1], declared.item_type)
-        return replace(kind, children=(key, value))
-    if kind.root == "MULTISET" and pa.types.is_map(declared) and declared.item_type.equals(pa.int32()):
-        return replace(kind, children=(_logical(kind.children[0], declared.key_type),))
+    if kind.root in ("MAP", "MULTISET") and (entry := _entry(declared)) is not None:
+        entries = () if pa.types.is_map(declared) else ENTRIES
+        if kind.root == "MAP":
+            return replace(kind, children=tuple(map(_logical, kind.children, entry)), names=entries)
+        if entry[1].equals(pa.int32()):
+            return replace(kind, children=(_logical(kind.children[0], entry[0]),), names=entries)
     if kind.raw and not pa.types.is_binary(declared):
         return replace(kind, raw=(_fitted(kind.raw[0], declared),))
     expected = _LOGICALS.get(kind.root)
@@ -332,6 +334,17 @@ def _logical(kind: Logical, declared: pa.DataType) -> Logical:
     if expected is None or not declared.equals(expected):
         raise _unfit(kind, declared)
     return replace(kind, raw=()) if kind.raw else kind
+
+
+def _entry(declared: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
+    """Types of key and value of a map, or of a list of its entries, in which keys may be null."""
+    if pa.types.is_map(declared):
+        return declared.key_type, declared.item_type
+    if pa.types.is_list(declared) and pa.types.is_struct(declared.value_type):
+        members = tuple(declared.value_type)
+        if tuple(each.name for each in members) == ENTRIES:
+            return members[0].type, members[1].type
+    return None
 
 
 def _member(name: str, kind: Logical, declared: pa.StructType) -> tuple[str, Logical]:

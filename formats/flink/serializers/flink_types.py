@@ -252,7 +252,8 @@ class Logical(FlinkType):
 
     ``root`` is one of BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, FLOAT, DOUBLE, STRING, BYTES, DECIMAL (``precision``
     and ``scale``), DATE, TIME, TIMESTAMP, TIMESTAMP_LTZ (``precision``), YEAR_MONTH, DAY_TIME (intervals), ARRAY
-    (``children``: element), MAP (key, value), MULTISET (element), ROW (fields, ``names``), RAW (bytes of another
+    (``children``: element), MAP (key, value), MULTISET (element; both with the ``names`` `ENTRIES` where a user wants
+    them as lists of entries, whose keys may be null), ROW (fields, ``names``), RAW (bytes of another
     serializer, whose type is ``raw`` where the file tells it), VARIANT, BITMAP (bytes), ABSENT (the place of a view,
     such as a ``MapView``, whose content is a state of its own).
     """
@@ -263,6 +264,10 @@ class Logical(FlinkType):
     children: tuple[Logical, ...] = ()
     names: tuple[str, ...] = ()
     raw: tuple[FlinkType, ...] = ()
+
+
+ENTRIES = ("key", "value")
+"""Names of the parts of an entry, where a map is shown as a list of its entries."""
 
 
 @dataclass(frozen=True)
@@ -422,10 +427,6 @@ class SpanOf(FlinkType):
     value: FlinkType
 
 
-BEHIND = "_and_behind"
-"""The end of the name of a field with the bytes of all fields behind it, see `RestOf`."""
-
-
 def fixed_width(kind: FlinkType) -> int:
     """The length that Flink's serializer declares (``TypeSerializer.getLength``), `VARIABLE` if there is none.
 
@@ -456,57 +457,6 @@ def fixed_width(kind: FlinkType) -> int:
 def is_absent(kind: Logical) -> bool:
     """Whether a type of a row's field stands for no value: a view, or a row of nothing but views."""
     return kind.root == "ABSENT" or (kind.root == "ROW" and bool(kind.children) and all(map(is_absent, kind.children)))
-
-
-def opaque_part(kind: FlinkType) -> Opaque | None:
-    """The first part of a type that cannot be decoded, for which its whole value is opaque; None: there is none.
-
-    A subclass of a POJO that cannot be decoded does not count: other values of the POJO can be. Nor do the last field
-    and what a Try has thrown, if nothing follows them.
-    """
-    if isinstance(kind, (TryOf, OptionOf, Nullable, TtlOf)):  # the frame of the value ends what a Try has thrown
-        return opaque_part(kind.value)
-    inner = children(kind) if isinstance(kind, (TupleOf, RowOf, PojoOf)) else ()
-    if len(inner) > 1:  # the frame also ends the last field
-        found = next((part for child in inner[:-1] if (part := opaque_inside(child)) is not None), None)
-        return found or (None if isinstance(inner[-1], Opaque) else opaque_part(inner[-1]))
-    return opaque_inside(kind)
-
-
-def cut_where_opaque(kind: FlinkType) -> FlinkType:
-    """The POJO or tuple whose fields from the first one on that cannot be decoded are one field of `RestOf` bytes.
-
-    It is the same type where that is not needed, where no field is before it, and where subclasses of the POJO have
-    other fields behind it.
-    """
-    if not isinstance(kind, (TupleOf, PojoOf)) or (isinstance(kind, PojoOf) and (kind.registered or kind.unregistered)):
-        return kind
-    kinds = children(kind)
-    names = [name for name, _ in kind.fields] if isinstance(kind, PojoOf) else list(kind.names)
-    names = names or [f"f{number}" for number in range(len(kinds))]
-    number = next((number for number, each in enumerate(kinds) if opaque_inside(each) is not None), None)
-    part = None if number is None else opaque_inside(kinds[number])
-    if number is None or part is None:
-        return kind
-    if number + 1 == len(kinds):
-        last = cut_where_opaque(kinds[number])
-    elif number > 0:
-        last = RestOf(part.serializer, part.class_name, remedy=part.remedy)
-        names[number] += BEHIND
-    else:
-        return kind
-    if isinstance(kind, PojoOf):
-        return replace(kind, fields=(*kind.fields[:number], (names[number], last)))
-    return replace(kind, fields=(*kinds[:number], last), names=(*names[: number + 1],))
-
-
-def opaque_inside(kind: FlinkType) -> Opaque | None:
-    """The first part of a type that cannot be decoded where other bytes may follow; None: there is none."""
-    if isinstance(kind, KryoOf):
-        return None
-    if isinstance(kind, Opaque):
-        return kind
-    return next((found for child in children(kind) if (found := opaque_inside(child)) is not None), None)
 
 
 def children(kind: FlinkType) -> tuple[FlinkType, ...]:

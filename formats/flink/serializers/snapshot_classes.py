@@ -156,10 +156,25 @@ def _named_tuple(*names: str) -> Callable[[Nested], FlinkType]:
     return lambda nested: TupleOf(nested, names)
 
 
+_RECORD = (0, "with_timestamp"), (1, "without_timestamp")
+_WATERMARK = (2, "watermark", Basic("long"))
+
+
 def _stream_element(nested: Nested) -> FlinkType:
-    """A record of a stream. State holds no other elements: watermarks and the like are never buffered."""
+    """A record of a stream. State holds no other elements, but in tuples, see `in_tuple`."""
     timed = TupleOf((Basic("long"), nested[0]), ("timestamp", "value"))
-    return UnionOf(((0, "with_timestamp", timed), (1, "without_timestamp", nested[0])))
+    return UnionOf(tuple((*tag, kind) for tag, kind in zip(_RECORD, (timed, nested[0]), strict=True)))
+
+
+def in_tuple(kind: FlinkType) -> FlinkType:
+    """The type of a tuple's field. An element of a stream may be a watermark there.
+
+    SQL's lookup joins that keep the order of a key, and delta joins, hold a record that waits for its answer together
+    with the watermark before it (``TableKeyedAsyncWaitOperator``, ``StreamingDeltaJoinOperator``).
+    """
+    if isinstance(kind, UnionOf) and tuple(case[:2] for case in kind.cases) == _RECORD:
+        return UnionOf((*kind.cases, _WATERMARK))
+    return kind
 
 
 COMPOSITE: Mapping[str, Composite] = {

@@ -49,6 +49,7 @@ from statestore.formats.flink.serializers.snapshot_classes import (
     STATE,
     TABLE,
     TYPEUTILS,
+    in_tuple,
 )
 from statestore.formats.flink.serializers.snapshot_input import (
     Entry,
@@ -313,7 +314,8 @@ def _legacy(make: Callable[[tuple[FlinkType, ...]], FlinkType]) -> Reader:
 
 def _tuple(source: SnapshotInput, name: str, version: int) -> FlinkType:
     class_name = outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the class of a tuple"))
-    return TupleOf(_nested(source, name), class_name=class_name, is_scala=name.startswith(SCALA))
+    fields = tuple(map(in_tuple, _nested(source, name)))
+    return TupleOf(fields, class_name=class_name, is_scala=name.startswith(SCALA))
 
 
 _SCALA_MAP = re.compile(r"CanBuildFrom\[(\w+\.)*\w*Map\[|Factory\[.*\), (\w+\.)*\w*Map\[", re.DOTALL)

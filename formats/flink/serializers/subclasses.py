@@ -21,9 +21,9 @@ from statestore.formats.flink.serializers.flink_types import (
     PojoOf,
     SubclassBytes,
     TupleOf,
-    opaque_part,
     replaced,
 )
+from statestore.formats.flink.serializers.opaque_parts import opaque_part
 
 _DECLARED = re.compile(r"(binary|struct\s*<.*>)\s+extends\s+(\S+)", re.IGNORECASE | re.DOTALL)
 _BYTES = "binary"

@@ -22,7 +22,8 @@ from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.key_bytes import java_hash
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, Opaque, SpanOf, opaque_part
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, Opaque, SpanOf
+from statestore.formats.flink.serializers.opaque_parts import opaque_part
 from statestore.formats.flink.snapshot.handles import ChangelogHandle
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.flink.streams.change_sets import read_changes

@@ -39,11 +39,9 @@ from statestore.formats.flink.serializers.flink_types import (
     PythonValue,
     TimerOf,
     TtlOf,
-    cut_where_opaque,
     fixed_width,
-    opaque_inside,
-    opaque_part,
 )
+from statestore.formats.flink.serializers.opaque_parts import cut_where_opaque, opaque_inside, opaque_part
 from statestore.formats.flink.serializers.python_types import DEFAULT_MAP_KEY, of_state, python_entry
 from statestore.formats.flink.serializers.subclasses import Subclass, with_bytes
 from statestore.formats.flink.serializers.type_names import shown

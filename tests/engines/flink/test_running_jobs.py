@@ -35,6 +35,12 @@ JOBS = (
     ),
     Job("Windows", "emit:100,chk,emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
     Job("GenericKeys", "emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
+    # Most records of each checkpoint are in flight, and were not added to the state yet.
+    Job(
+        "InFlight",
+        "emit:200,chk,emit:100,wait:1200,chk,emit:60,chk",
+        (("changelog", "500ms"), ("extra", "execution.checkpointing.unaligned.enabled=true")),
+    ),
     Job("AsyncLedger", "emit:60,chk,emit:40,chk,native", (("backend", "forst"),)),
     Job(
         "RandomStates",

@@ -30,6 +30,7 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     PrimitiveArray,
     RawOf,
@@ -124,12 +125,12 @@ def _text(value: Any) -> str:
 def cell(kind: FlinkType, value: pa.Scalar) -> Any:
     """A cell as the jobs wrote it."""
     if isinstance(kind, KryoOf):
-        return value.as_py()
+        return _by_column(value)
     if isinstance(kind, Opaque):
         return "opaque"
     if not value.is_valid:
         return None
-    if isinstance(kind, (Nullable, RawOf)):
+    if isinstance(kind, (Nullable, OptionOf, RawOf)):
         return cell(kind.value, value)
     if isinstance(kind, Basic):
         return _basic(kind.name, value)
@@ -165,6 +166,13 @@ def cell(kind: FlinkType, value: pa.Scalar) -> Any:
         _, name, case = next(each for each in kind.cases if value[each[1]].is_valid)
         return cell(case, value[name])
     raise AssertionError(kind)
+
+
+def _by_column(value: pa.Scalar) -> Any:
+    """A value of Kryo, whose column alone says what it is."""
+    if pa.types.is_map(value.type) and value.is_valid:
+        return {"$map": [[_by_column(each["key"]), _by_column(each["value"])] for each in value.values]}
+    return value.as_py()
 
 
 def _pojo(kind: PojoOf, value: pa.Scalar) -> Any:
@@ -256,6 +264,8 @@ def logical(kind: Logical, value: pa.Scalar) -> Any:
     if kind.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         nanos = value.value * (1000 if value.type.unit == "us" else 1)
         return _moment(nanos, "Z" if kind.root == "TIMESTAMP_LTZ" else "")
+    if kind.root == "DAY_TIME":
+        return value.value // {"ms": 1, "us": 1000}[value.type.unit]
     found = value.as_py()
     return _float(found) if isinstance(found, float) else found
 

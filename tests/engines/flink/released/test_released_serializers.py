@@ -25,7 +25,8 @@ from support.parameters import named
 from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells, decode_records
-from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque, opaque_inside, opaque_part
+from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque
+from statestore.formats.flink.serializers.opaque_parts import opaque_inside, opaque_part
 from statestore.formats.flink.serializers.snapshots import read_proxied
 from statestore.formats.flink.snapshot.data_input import DataInput
 

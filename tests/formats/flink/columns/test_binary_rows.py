@@ -21,9 +21,10 @@ from support.flink.value_model import column_of
 from support.paths import DATA
 from support.properties import few_or_many
 
-from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
+from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.java_texts import instant_text
 from statestore.formats.flink.columns.key_bytes import row_bytes
+from statestore.formats.flink.serializers.declared import with_declared
 from statestore.formats.flink.serializers.flink_types import (
     Basic,
     FlinkType,
@@ -183,3 +184,62 @@ def test_rows_written_for_lookups_are_read_back() -> None:
     assert [tuple(row.values()) for row in column_of(RowDataOf(kind), *framed).to_pylist()] == rows
     assert row_bytes(kind, rows[0][:5]) is None
     assert row_bytes(Logical("ROW", children=(Logical("DATE"),)), (datetime.date(2020, 1, 1),)) is None
+
+
+TEXT_TO_NUMBER = Logical("MAP", children=(STRING, Logical("INTEGER")))
+
+
+def map_of_sql(*entries: tuple[str | None, int]) -> bytes:
+    """The bytes of ``MapDataSerializer`` for a map of short texts to numbers, by Flink's ``BinaryMapData``."""
+    nulls = sum(1 << number for number, (key, _) in enumerate(entries) if key is None).to_bytes(4, "little")
+    texts = [b"" if key is None else key.encode() for key, _ in entries]
+    slots = [
+        bytes(8) if key is None else text.ljust(7, b"\0") + bytes([0x80 | len(text)])
+        for (key, _), text in zip(entries, texts, strict=True)
+    ]
+    count = len(entries).to_bytes(4, "little")
+    keys = count + nulls + b"".join(slots)
+    numbers = b"".join(number.to_bytes(4, "little", signed=True) for _, number in entries)
+    body = len(keys).to_bytes(4, "little") + keys + count + bytes(4) + numbers + bytes(len(numbers) % 8)
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_a_map_of_sql_with_a_null_key_is_refused_with_the_type_that_reads_it() -> None:
+    kind, rows = TableValue(TEXT_TO_NUMBER), (map_of_sql(("a", 1), (None, -2)), map_of_sql())
+    assert column_of(kind, map_of_sql(("a", 1), ("b", 2))).to_pylist() == [[("a", 1), ("b", 2)]]
+    remedy = r"FLINK_UNSUPPORTED.*null key.*array<struct<key: string, value: int>>"
+    with pytest.raises(UnsupportedError, match=remedy):
+        column_of(kind, *rows)
+    entries = with_declared(kind, "array<struct<key: string, value: int>>")
+    expected = [[{"key": "a", "value": 1}, {"key": None, "value": -2}], []]
+    assert column_of(entries, *rows).to_pylist() == expected
+
+
+def test_a_map_in_a_row_and_a_multiset_may_be_lists_of_entries() -> None:
+    row = Logical("ROW", children=(BIGINT, TEXT_TO_NUMBER, Logical("MULTISET", children=(STRING,))))
+    declared = "struct<a: bigint, b: array<struct<key: string, value: int>>, c: array<struct<key: string, value: int>>>"
+    kind = with_declared(RowDataOf(row), declared)
+    assert isinstance(kind, RowDataOf)
+    part = map_of_sql((None, 3), ("x", 4))[4:]
+    part += bytes(-len(part) % 8)
+    places = [(offset << 32 | len(part)).to_bytes(8, "little") for offset in (32, 32 + len(part))]
+    body = bytes(8) + (9).to_bytes(8, "little") + b"".join(places) + part + part
+    entries = [{"key": None, "value": 3}, {"key": "x", "value": 4}]
+    read = column_of(kind, len(body).to_bytes(4, "big") + body).to_pylist()
+    assert read == [{"a": 9, "b": entries, "c": entries}]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "array<struct<key: string, value: bigint>>",
+        "array<struct<key: bigint, value: int>>",
+        "array<struct<value: int, key: string>>",
+        "array<struct<key: string>>",
+        "array<string>",
+    ],
+)
+def test_entries_of_other_types_are_refused(declared: str) -> None:
+    for root in (TEXT_TO_NUMBER, Logical("MULTISET", children=(STRING,))):
+        with pytest.raises(InvalidInputError, match="FLINK_TYPE"):
+            with_declared(TableValue(root), declared)

@@ -20,6 +20,7 @@ from support.flink.snapshot_bytes import (
     snapshot,
     tupled,
 )
+from support.flink.value_model import decoded
 from support.parameters import named
 
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
@@ -40,8 +41,8 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
     fixed_width,
-    opaque_part,
 )
+from statestore.formats.flink.serializers.opaque_parts import opaque_part
 from statestore.formats.flink.serializers.snapshots import read_proxied, read_snapshot
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.data_input import DataInput
@@ -343,3 +344,22 @@ def test_a_tuple_with_a_field_without_bytes_has_no_fixed_length() -> None:
     assert fixed_width(TupleOf((long, Basic("null_value")))) == VARIABLE
     assert fixed_width(TupleOf((long, Basic("void")))) == 9
     assert fixed_width(TupleOf((long, TupleOf((long, Basic("string")))))) == VARIABLE
+
+
+def test_an_element_of_a_stream_in_a_tuple_may_be_a_watermark() -> None:
+    """As SQL's look-ups keep them that wait for an answer: the record, and the watermark before it."""
+    element = printed("2.3.0")["SNAP", "streamelement"][1]
+    kind = read(tupled(element, element))
+    union = "union(with_timestamp tuple(timestamp long, value string), without_timestamp string, watermark long)"
+    assert shown(kind) == f"tuple({union}, {union})"
+    record = b"\0" + (7).to_bytes(8, "big") + b"\3ab"
+    (row,) = decoded(kind, record + b"\2" + (-5).to_bytes(8, "big", signed=True))
+    assert row["f0"] == {
+        "with_timestamp": {"timestamp": 7, "value": "ab"},
+        "without_timestamp": None,
+        "watermark": None,
+    }
+    assert row["f1"] == {"with_timestamp": None, "without_timestamp": None, "watermark": -5}
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decoded(kind, record + b"\3" + bytes(8))
+    assert "watermark" not in shown(read(element))

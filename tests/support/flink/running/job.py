@@ -48,8 +48,11 @@ class Run:
     snapshots: list[Snapshot]
 
 
-def run_job(class_path: str, folder: Path, job: Job) -> Run:
-    """Run a job to its end; raises AssertionError with the end of its output where it fails."""
+def run_job(class_path: str, folder: Path, job: Job, patience: float = PATIENCE_S) -> Run:
+    """Run a job to its end; raises AssertionError with the end of its output where it fails.
+
+    A job that takes longer than the seconds of ``patience`` raises TimeoutExpired.
+    """
     state = folder / "state"
     options = [text for name, value in job.options for text in (f"--{name}", value)]
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
@@ -57,7 +60,7 @@ def run_job(class_path: str, folder: Path, job: Job) -> Run:
     command += ["--dir", str(state), "--steps", job.steps, *options]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("w") as log:
-        code = subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, timeout=PATIENCE_S).returncode
+        code = subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, timeout=patience).returncode
     assert code == 0, f"{job.name} ended with {code}:\n{(folder / 'log.txt').read_text(errors='replace')[-3000:]}"
     return read_run(state)
 

@@ -12,11 +12,19 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.flink.api.common.typeutils.CompositeSerializer;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.base.ListSerializer;
 import org.apache.flink.api.common.typeutils.base.MapSerializer;
 import org.apache.flink.api.java.tuple.Tuple;
 import org.apache.flink.api.java.typeutils.runtime.TupleSerializer;
+import org.apache.flink.cep.nfa.ComputationState;
+import org.apache.flink.cep.nfa.NFAState;
+import org.apache.flink.cep.nfa.sharedbuffer.EventId;
+import org.apache.flink.cep.nfa.sharedbuffer.Lockable;
+import org.apache.flink.cep.nfa.sharedbuffer.NodeId;
+import org.apache.flink.cep.nfa.sharedbuffer.SharedBufferEdge;
+import org.apache.flink.cep.nfa.sharedbuffer.SharedBufferNode;
 import org.apache.flink.core.memory.DataInputDeserializer;
 import org.apache.flink.core.memory.DataInputViewStreamWrapper;
 import org.apache.flink.runtime.checkpoint.Checkpoints;
@@ -24,6 +32,7 @@ import org.apache.flink.runtime.checkpoint.OperatorState;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.runtime.checkpoint.metadata.CheckpointMetadata;
 import org.apache.flink.runtime.state.CompositeKeySerializationUtils;
+import org.apache.flink.runtime.state.KeyGroupsSavepointStateHandle;
 import org.apache.flink.runtime.state.KeyGroupsStateHandle;
 import org.apache.flink.runtime.state.KeyedBackendSerializationProxy;
 import org.apache.flink.runtime.state.KeyedStateHandle;
@@ -38,6 +47,9 @@ import org.apache.flink.runtime.state.restore.KeyGroupEntry;
 import org.apache.flink.runtime.state.restore.SavepointRestoreResult;
 import org.apache.flink.runtime.state.restore.ThrowingIterator;
 import org.apache.flink.runtime.state.ttl.TtlValue;
+import org.apache.flink.streaming.api.operators.TimerHeapInternalTimer;
+import org.apache.flink.streaming.api.operators.TimerSerializer;
+import org.apache.flink.streaming.runtime.streamrecord.StreamElement;
 import org.apache.flink.table.api.dataview.ListView;
 import org.apache.flink.table.data.ArrayData;
 import org.apache.flink.table.data.DecimalData;
@@ -52,14 +64,13 @@ import org.apache.flink.table.types.logical.LogicalType;
 import org.apache.flink.table.types.logical.RawType;
 
 /**
- * Prints the keyed state of canonical savepoints, as Flink's own serializers read it, in the form of the truth of jobs.
+ * Prints the keyed state and the timers of canonical savepoints, as Flink's own serializers read it, in the form of the truth of jobs.
  *
  * Usage: DumpSavepoint FOLDER. Each savepoint in the folder of a run gets a file beside it, with ".jsonl" at its end.
  * Views in accumulators are left out; states of which a part has no text here have no lines.
  */
 public final class DumpSavepoint {
     private static final ClassLoader LOADER = DumpSavepoint.class.getClassLoader();
-    private static final List<String> PATTERN_STATES = Arrays.asList("nfaStateName", "sharedBuffer-events", "sharedBuffer-entries-with-lockable-edges");
     /** What stands for a view, and for a row of views alone. */
     private static final Object ABSENT = new Object();
 
@@ -79,7 +90,7 @@ public final class DumpSavepoint {
         for (OperatorState operator : metadata.getOperatorStates())
             for (OperatorSubtaskState subtask : operator.getStates())
                 for (KeyedStateHandle handle : subtask.getManagedKeyedState())
-                    if (handle instanceof KeyGroupsStateHandle) states(operator, (KeyGroupsStateHandle) handle);
+                    if (handle instanceof KeyGroupsSavepointStateHandle) states(operator, (KeyGroupsStateHandle) handle);
                     else return;
         entries.forEach((place, found) -> {
             String[] parts = place.split("\\|", 4);
@@ -115,12 +126,26 @@ public final class DumpSavepoint {
                     while (found.hasNext()) {
                         KeyGroupEntry entry = found.next();
                         StateMetaInfoSnapshot state = result.getStateMetaInfoSnapshots().get(entry.getKvStateId());
-                        if (state.getBackendStateType() == BackendStateType.KEY_VALUE && !PATTERN_STATES.contains(state.getName()))
-                            entry(operator.getOperatorID().toHexString(), state, entry, keys, prefix);
+                        String id = operator.getOperatorID().toHexString();
+                        if (state.getBackendStateType() == BackendStateType.KEY_VALUE) entry(id, state, entry, keys, prefix);
+                        else timer(id, state, entry, prefix);
                     }
                 }
             }
         }
+    }
+
+    private void timer(String operator, StateMetaInfoSnapshot state, KeyGroupEntry entry, int prefix) throws Exception {
+        TimerSerializer<?, ?> timers = (TimerSerializer<?, ?>) state.getTypeSerializerSnapshot(CommonSerializerKeys.VALUE_SERIALIZER).restoreSerializer();
+        DataInputDeserializer in = new DataInputDeserializer(entry.getKey());
+        CompositeKeySerializationUtils.readKeyGroup(prefix, in);
+        TimerHeapInternalTimer<?, ?> timer = timers.deserialize(in);
+        String key = text(shown((TypeSerializer<?>) field(timers, "keySerializer"), timer.getKey()));
+        line(operator, state.getName(), "timer", key, namespace((TypeSerializer<?>) field(timers, "namespaceSerializer"), timer.getNamespace()), Long.toString(timer.getTimestamp()));
+    }
+
+    private static String namespace(TypeSerializer<?> serializer, Object space) throws Exception {
+        return space.getClass().getSimpleName().equals("VoidNamespace") ? "null" : text(shown(serializer, space));
     }
 
     @SuppressWarnings({"unchecked", "rawtypes"})
@@ -131,8 +156,7 @@ public final class DumpSavepoint {
         DataInputDeserializer in = new DataInputDeserializer(entry.getKey());
         CompositeKeySerializationUtils.readKeyGroup(prefix, in);
         String key = text(shown(keys, CompositeKeySerializationUtils.readKey(keys, in, ambiguous)));
-        Object space = CompositeKeySerializationUtils.readNamespace(spaces, in, ambiguous);
-        String namespace = space.getClass().getSimpleName().equals("VoidNamespace") ? "null" : text(shown(spaces, space));
+        String namespace = namespace(spaces, CompositeKeySerializationUtils.readNamespace(spaces, in, ambiguous));
         DataInputDeserializer value = new DataInputDeserializer(entry.getValue());
         String kind = state.getOption(CommonOptionsKeys.KEYED_STATE_TYPE).toLowerCase();
         if (kind.equals("map")) {
@@ -176,8 +200,41 @@ public final class DumpSavepoint {
             for (int i = 0; i < fields.length; i++) found.add(shown(fields[i], ((Tuple) value).getField(i)));
             return found;
         }
+        if (value instanceof StreamElement) return element((StreamElement) value, (TypeSerializer<?>) field(serializer, "typeSerializer"));
+        if (value instanceof NFAState) return Arrays.asList(matches(((NFAState) value).getPartialMatches()), matches(((NFAState) value).getCompletedMatches()));
+        if (value instanceof Lockable) return Arrays.asList(field(value, "refCounter"), shown((TypeSerializer<?>) field(serializer, "elementSerializer"), ((Lockable<?>) value).getElement()));
+        if (value instanceof EventId || value instanceof NodeId) return pattern(value);
+        if (value instanceof SharedBufferNode) {
+            List<Object> edges = new ArrayList<>();
+            for (Lockable<SharedBufferEdge> each : ((SharedBufferNode) value).getEdges())
+                edges.add(Arrays.asList(field(each, "refCounter"), Arrays.asList(pattern(field(each.getElement(), "target")), pattern(field(each.getElement(), "deweyNumber")))));
+            return edges;
+        }
         if (value instanceof TtlValue) return shown(((TypeSerializer<?>[]) field(serializer, "fieldSerializers"))[1], ((TtlValue<?>) value).getUserValue());
         String name = serializer.getClass().getSimpleName();
+        if (serializer instanceof CompositeSerializer) { // parts of a list of changes
+            List<Object> found = new ArrayList<>();
+            TypeSerializer<?>[] fields = (TypeSerializer<?>[]) field(serializer, "fieldSerializers");
+            java.lang.reflect.Method get = CompositeSerializer.class.getDeclaredMethod("getField", Object.class, int.class);
+            get.setAccessible(true);
+            for (int i = 0; i < fields.length; i++) found.add(shown(fields[i], get.invoke(serializer, value, i)));
+            return found;
+        }
+        if (name.equals("NullableSerializer")) return shown((TypeSerializer<?>) field(serializer, "originalSerializer"), value);
+        if (name.equals("RowDataKeySerializer")) return shown((TypeSerializer<?>) field(serializer, "serializer"), field(value, "rowData"));
+        if (name.equals("ListViewSerializer")) return shown((TypeSerializer<?>) field(serializer, "listSerializer"), ((ListView<?>) value).getList());
+        if (name.equals("RawValueDataSerializer")) return shown((TypeSerializer<?>) field(serializer, "serializer"), object(value, field(serializer, "serializer")));
+        if (name.equals("LinkedListSerializer")) {
+            List<Object> found = new ArrayList<>();
+            for (Object each : (Iterable<?>) value) found.add(shown((TypeSerializer<?>) field(serializer, "elementSerializer"), each));
+            return found;
+        }
+        if (value instanceof Map && (serializer instanceof MapSerializer || name.equals("SortedMapSerializer"))) {
+            List<Object[]> pairs = new ArrayList<>();
+            for (Map.Entry<?, ?> each : ((Map<?, ?>) value).entrySet())
+                pairs.add(new Object[] {shown((TypeSerializer<?>) field(serializer, "keySerializer"), each.getKey()), shown((TypeSerializer<?>) field(serializer, "valueSerializer"), each.getValue())});
+            return new Pairs(pairs);
+        }
         if (name.equals("ExternalSerializer")) {
             TypeSerializer<?> inner = (TypeSerializer<?>) field(serializer, "internalSerializer");
             Object converter = field(serializer, "converter");
@@ -192,6 +249,46 @@ public final class DumpSavepoint {
         }
         if (name.equals("TimestampDataSerializer")) return ((TimestampData) value).toLocalDateTime();
         return leaf(value);
+    }
+
+    @SuppressWarnings("unchecked")
+    private static Object object(Object raw, Object serializer) {
+        return ((RawValueData<Object>) raw).toObject((TypeSerializer<Object>) serializer);
+    }
+
+    /** Entries of a map whose keys may not have equals; {@link JsonText} writes its fields. */
+    public static final class Pairs {
+        public final List<Object> $map = new ArrayList<>();
+
+        Pairs(List<Object[]> pairs) {
+            for (Object[] each : pairs) $map.add(Arrays.asList(each));
+        }
+    }
+
+    /** A record of a stream with its time, where it has one; the time of a watermark. */
+    private static Object element(StreamElement element, TypeSerializer<?> serializer) throws Exception {
+        if (!element.isRecord()) return element.asWatermark().getTimestamp();
+        Object record = shown(serializer, element.asRecord().getValue());
+        return element.asRecord().hasTimestamp() ? Arrays.asList(element.asRecord().getTimestamp(), record) : record;
+    }
+
+    /** Matches of a pattern, in the order of their texts. */
+    private static Object matches(Iterable<ComputationState> states) throws Exception {
+        TreeMap<String, Object> found = new TreeMap<>();
+        int count = 0;
+        for (ComputationState each : states) {
+            Object shown = Arrays.asList(each.getCurrentStateName(), pattern(each.getPreviousBufferEntry()), pattern(each.getVersion()),
+                each.getStartTimestamp(), each.getPreviousTimestamp(), pattern(each.getStartEventID()));
+            found.put(text(shown) + "|" + count++, shown);
+        }
+        return new ArrayList<>(found.values());
+    }
+
+    private static Object pattern(Object part) throws Exception {
+        if (part == null) return null;
+        if (part instanceof EventId) return Arrays.asList(((EventId) part).getId(), ((EventId) part).getTimestamp());
+        if (part instanceof NodeId) return Arrays.asList(pattern(((NodeId) part).getEventId()), ((NodeId) part).getPageName());
+        return field(part, "deweyNumber");
     }
 
     /** The bounds of a window. */
@@ -215,7 +312,7 @@ public final class DumpSavepoint {
         List<Object> found = new ArrayList<>();
         boolean absent = types.length > 0;
         for (int i = 0; i < types.length; i++) {
-            Object value = RowData.createFieldGetter(types[i], i).getFieldOrNull(row);
+            Object value = row.isNullAt(i) ? null : RowData.createFieldGetter(types[i], i).getFieldOrNull(row); // a PROCTIME that may not be null is
             Object each = isView(types[i]) ? ABSENT : internal(value, types[i]);
             absent &= each == ABSENT;
             if (each != ABSENT) found.add(each);
@@ -249,14 +346,8 @@ public final class DumpSavepoint {
         }
     }
 
-    @SuppressWarnings({"unchecked", "rawtypes"})
-    private static Object raw(RawValueData value, TypeSerializer<?> serializer) throws Exception {
-        Object found = value.toObject(serializer);
-        if (found instanceof ListView) found = ((ListView<?>) found).getList();
-        if (!(found instanceof Iterable)) return found;
-        List<Object> elements = new ArrayList<>();
-        for (Object each : (Iterable<?>) found) elements.add(leaf(each));
-        return elements;
+    private static Object raw(RawValueData<?> value, TypeSerializer<?> serializer) throws Exception {
+        return shown(serializer, object(value, serializer));
     }
 
     private static Object array(ArrayData array, LogicalType type) throws Exception {
@@ -266,12 +357,11 @@ public final class DumpSavepoint {
         return found;
     }
 
-    @SuppressWarnings("unchecked")
     private static Object map(MapData map, LogicalType key, LogicalType value) throws Exception {
-        List<Object> keys = (List<Object>) array(map.keyArray(), key), values = (List<Object>) array(map.valueArray(), value);
-        Map<Object, Object> found = new java.util.LinkedHashMap<>();
-        for (int i = 0; i < keys.size(); i++) found.put(keys.get(i), values.get(i));
-        return found;
+        List<?> keys = (List<?>) array(map.keyArray(), key), values = (List<?>) array(map.valueArray(), value);
+        List<Object[]> pairs = new ArrayList<>();
+        for (int i = 0; i < keys.size(); i++) pairs.add(new Object[] {keys.get(i), values.get(i)});
+        return new Pairs(pairs);
     }
 
     private static Object field(Object owner, String name) throws Exception {
