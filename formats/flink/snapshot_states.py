@@ -151,6 +151,7 @@ class OpenedSnapshot:
                 self.labels[number],
                 is_old=is_old,
                 classes=self.settings.classes,
+                code=self.settings.code,
                 subclasses=self.settings.subclasses,
             )
         return self.found[number]

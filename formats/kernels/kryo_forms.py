@@ -87,9 +87,9 @@ FIELD = 61  # what a field may hold: NULLABLE or so | its form, 0 for an object 
 HINT = 62  # what a field's type says of the objects inside: a form of an object, or 0 | the first FIELD | the second
 NULLABLE, UNKNOWN = 1, 2
 """How a FIELD of a form that has no back references may be null; UNKNOWN: only null can be read."""
-WITHOUT_HINT, TAKES_HINT, UNSURE = 2, 3, 4
-"""Fourth numbers of containers: a list, map or entry takes no hints, an OPTIONAL takes them, or cannot be read
-without."""
+WITHOUT_HINT, TAKES_HINT, UNSURE, NO_HINT = 2, 3, 4, 5
+"""Fourth numbers of containers: a list, map, entry or tuple takes no hints, an OPTIONAL takes them, or cannot be read
+without, or not with one."""
 OF_HINT, OF_FORM = 20, (1 << 19) - 1
 
 # Objects of fields, each in a form of its own: a is the first of these forms, and the fourth number says how many.

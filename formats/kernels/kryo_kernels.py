@@ -29,7 +29,7 @@ for _name in ("varint", "varlong", "signed", "wrapped", "fixed", "flagged", "tex
               "moment", "field_number", "class_object"):  # fmt: skip
     _parts[_name] = inlined(_calling(getattr(kryo_parts, _name), _parts))
 for _name in ("put", "put_part", "repeat", "bits", "deltas", "constants", "numbers", "date_part", "date_time",
-              "named_leaf"):  # fmt: skip
+              "named_leaf", "one_number"):  # fmt: skip
     _parts[_name] = inlined(_calling(getattr(kryo_leaves, _name), _parts))
 
 walk_object: Any = merged(_calling(kryo_walk.walk_object, _parts))

@@ -1,4 +1,4 @@
-"""Objects of Kryo that are lists of leaves, such as sets of bits, and leaves whose parts are objects of their own.
+"""Objects of Kryo that are lists of leaves, such as sets of bits, numbers, and leaves whose parts are objects.
 
 Written for numba as ``kryo_walk`` is. A list returns the entry behind it and the position behind it in the data, or
 -SHORT, -WRONG, -FULL or -OPAQUE. ``keep``: write the list to the tape, from entry ``n`` on.
@@ -13,19 +13,40 @@ from statestore.formats.kernels.kryo_forms import (
     BEHIND,
     BIG_INT,
     BIG_INTEGER,
+    BOOL,
+    BYTE,
+    CHAR,
     CONSTANT,
+    DOUBLE,
     ENUMERATION,
+    FLAG,
     INT,
     LIST,
     LOCAL_DATE,
     LOCAL_TIME,
+    LONG,
+    MAYBE,
     MORE,
+    NULL,
+    OFFSET,
     PARENT,
+    SHORT_FORM,
     TAG,
+    UNSIGNED,
     VALUE,
     VALUE_OF,
 )
-from statestore.formats.kernels.kryo_parts import class_form, fixed, local_date, local_time, signed, varint, varlong
+from statestore.formats.kernels.kryo_parts import (
+    class_form,
+    field_number,
+    fixed,
+    local_date,
+    local_time,
+    maybe,
+    signed,
+    varint,
+    varlong,
+)
 
 _MOST_BIT = 0x7FFFFFFF
 
@@ -267,3 +288,35 @@ def named_leaf(
     while k < 9 and at + k < end and int(data[at + k]) == 0xFF:
         k += 1
     return BIG_INTEGER, value, size - 1, objects, at + 9 if k == 9 else at
+
+
+def one_number(kind: int, data: Any, at: int, end: int, form: int, is_old: bool) -> tuple[int, int, int]:
+    """A number, a bit or a character: its tag, its value, and the position behind it (negative as in `varint`).
+
+    ``form`` is the form of the number that a MAYBE may have.
+    """
+    value = 0
+    if kind in (INT, FLAG):
+        value, at = varint(data, at, end, 5)
+        if at < 0:
+            return kind, 0, at
+        value, is_wrong = signed(value), value >> 32 != 0
+        if kind == FLAG:
+            is_wrong = is_wrong or value < 0 or value > 1
+        return BOOL if kind == FLAG else INT, value, -WRONG if is_wrong else at
+    if kind == LONG:
+        value, at = varlong(data, at, end)
+        return LONG, signed(value), at
+    if kind == MAYBE:
+        present, value, at = maybe(data, at, end, form, is_old)
+        return form if present == 1 else NULL, value, at
+    if kind in (UNSIGNED, OFFSET):
+        value, at = field_number(data, at, end, kind == OFFSET)
+        return INT, value, at
+    width = 1 if kind in (BOOL, BYTE) else 2 if kind in (CHAR, SHORT_FORM) else 4
+    if kind == DOUBLE:
+        width = 8
+    if width > end - at:
+        return kind, 0, -SHORT
+    value = fixed(data, at, width, is_old)
+    return kind, value, -WRONG if kind == BOOL and value != 0 and value != 1 else at + width

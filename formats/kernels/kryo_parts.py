@@ -191,9 +191,13 @@ def sized(data: Any, at: int, end: int, kind: int) -> tuple[int, int, int, int]:
     return kind, value, more, at
 
 
-def instant_or_id(data: Any, at: int, end: int, kind: int, a: int) -> tuple[int, int, int, int]:
+def instant_or_id(data: Any, at: int, end: int, kind: int, a: int, is_old: bool) -> tuple[int, int, int, int]:
     """Milliseconds, with nanoseconds, or the two longs of a UUID: tag, value, more, and the position behind them."""
     more = 0
+    if kind == TWO_LONGS and not is_old:
+        if end - at < 16:
+            return NULL, 0, 0, -SHORT
+        return UUID, fixed(data, at, 8, False), fixed(data, at + 8, 8, False), at + 16
     value, at = varlong(data, at, end)
     if at < 0:
         return NULL, 0, 0, at

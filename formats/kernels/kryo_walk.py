@@ -23,10 +23,7 @@ from statestore.formats.kernels.kryo_forms import (
     BIG_INT,
     BIG_INTEGER,
     BITS,
-    BOOL,
-    BYTE,
     BYTES,
-    CHAR,
     CONSTANT,
     DELTAS,
     DOUBLE,
@@ -40,7 +37,6 @@ from statestore.formats.kernels.kryo_forms import (
     FIRST_OF_FIELDS,
     FLAG,
     FLAGGED_TEXT,
-    FLOAT,
     INSTANT,
     INT,
     INT_NUMBER,
@@ -59,6 +55,7 @@ from statestore.formats.kernels.kryo_forms import (
     MOST_NESTED,
     MOST_SHARED,
     MOST_UNCOUNTED,
+    NO_HINT,
     NOTHING,
     NOTHING_FORM,
     NULL,
@@ -74,7 +71,6 @@ from statestore.formats.kernels.kryo_forms import (
     ORDERED,
     PAIRS,
     PARENT,
-    SHORT_FORM,
     SHOWN,
     SIDE,
     SIDES,
@@ -89,30 +85,34 @@ from statestore.formats.kernels.kryo_forms import (
     UNKNOWN,
     UNSIGNED,
     UNSURE,
-    UUID,
     VALUE,
     VALUE_OF,
     VOID,
     WITHOUT_HINT,
     WRAPPED,
 )
-from statestore.formats.kernels.kryo_leaves import bits, constants, date_time, deltas, named_leaf, numbers, put, repeat
+from statestore.formats.kernels.kryo_leaves import (
+    bits,
+    constants,
+    date_time,
+    deltas,
+    named_leaf,
+    numbers,
+    one_number,
+    put,
+    repeat,
+)
 from statestore.formats.kernels.kryo_parts import (
     class_form,
     class_object,
     date_or_time,
-    field_number,
-    fixed,
     flagged,
     instant_or_id,
-    maybe,
     moment,
-    signed,
     sized,
     text,
     usual_leaf,
     varint,
-    varlong,
 )
 
 # What stands on the stack: an action, two numbers, and the entry that the result belongs to (-1: none, -2: dropped).
@@ -313,48 +313,16 @@ def walk_object(
                 _, at = varint(data, at, end, 5)
             if at < 0:
                 return -at
-        elif kind in (INT, FLAG):
-            value, at = varint(data, at, end, 5)
+        elif kind < VOID or kind in (FLAG, MAYBE, UNSIGNED, OFFSET):
+            tag, value, at = one_number(kind, data, at, end, a, is_old)
             if at < 0:
                 return -at
-            if value >> 32 != 0:
-                return WRONG
-            value = signed(value)
-            if kind == FLAG:
-                tag = BOOL
-                if value != 0 and value != 1:
-                    return WRONG
-        elif kind == MAYBE:
-            present, value, at = maybe(data, at, end, a, is_old)
-            if at < 0:
-                return -at
-            tag = a if present == 1 else NULL
-        elif kind == LONG:
-            value, at = varlong(data, at, end)
-            if at < 0:
-                return -at
-            value = signed(value)
-        elif kind in (BOOL, BYTE, CHAR, SHORT_FORM, FLOAT, DOUBLE):
-            width = 1 if kind in (BOOL, BYTE) else 2 if kind in (CHAR, SHORT_FORM) else 4
-            if kind == DOUBLE:
-                width = 8
-            if width > end - at:
-                return SHORT
-            value = fixed(data, at, width, is_old)
-            at += width
-            if kind == BOOL and value != 0 and value != 1:
-                return WRONG
         elif kind in (BIG_INTEGER, BIG_DECIMAL, BYTES):
             tag, value, more, at = sized(data, at, end, kind)
             if at < 0:
                 return -at
-        elif kind == TWO_LONGS and not is_old:
-            if end - at < 16:
-                return SHORT
-            tag, value, more = UUID, fixed(data, at, 8, False), fixed(data, at + 8, 8, False)
-            at += 16
         elif kind in (MILLIS, MILLIS_NANOS, TWO_LONGS):
-            tag, value, more, at = instant_or_id(data, at, end, kind, a)
+            tag, value, more, at = instant_or_id(data, at, end, kind, a, is_old)
             if at < 0:
                 return -at
         elif kind == CONSTANT:
@@ -388,11 +356,6 @@ def walk_object(
             continue
         elif kind in (INSTANT, DURATION):
             value, more, at = moment(data, at, end, kind == DURATION, is_old)
-            if at < 0:
-                return -at
-        elif kind in (UNSIGNED, OFFSET):
-            tag = INT
-            value, at = field_number(data, at, end, kind == OFFSET)
             if at < 0:
                 return -at
         elif kind in (VALUE_OF, BIG_INT):
@@ -433,6 +396,8 @@ def walk_object(
                 action = _SLOTS
             elif int(forms[form, 3]) == UNSURE:
                 return OPAQUE
+            if hint > 0 and int(forms[form, 3]) == NO_HINT:
+                return OPAQUE
             stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = action, 1, hint, parent
             depth += 1
             continue
@@ -467,11 +432,9 @@ def walk_object(
                     return OPAQUE
         elif kind in (EMPTY_LIST, EMPTY_MAP):
             tag = LIST if kind == EMPTY_LIST else MAP
-        elif kind in (SINGLE, TUPLE):
-            tag, size = LIST, 1 if kind == SINGLE else a
-        elif kind in (SINGLE_ENTRY, SIDE):
-            tag, size = MAP, 1
-            if hint > 0 and int(forms[form, 3]) != WITHOUT_HINT:
+        elif kind in (SINGLE, TUPLE, SINGLE_ENTRY, SIDE):
+            tag, size = LIST if kind in (SINGLE, TUPLE) else MAP, a if kind == TUPLE else 1
+            if hint > 0 and kind != SINGLE and int(forms[form, 3]) != WITHOUT_HINT:
                 return OPAQUE
         elif kind in (PAIRS, ORDERED):
             tag, header = MAP if kind == PAIRS else LIST, kind == ORDERED or a == 1

@@ -14,6 +14,7 @@ from statestore.formats.flink.columns.faults import Beyond, Opacity
 from statestore.formats.flink.columns.java_texts import number_texts
 from statestore.formats.flink.columns.kryo_columns import column_of
 from statestore.formats.flink.columns.kryo_json import json_of
+from statestore.formats.flink.columns.kryo_lazy import without_lazy
 from statestore.formats.flink.columns.kryo_survey import note_type
 from statestore.formats.flink.columns.kryo_tapes import Tape, forms_of, tape_of
 from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
@@ -130,7 +131,7 @@ def _objects(places: Places, shape: KryoValue, row: int) -> pa.Array:
         else:
             tape = tape_of(forms_of(kind), places.data, start, size)
         tape = replace(tape, enums=enums_of(kind.classes), objects=forms_of(kind).objects)
-        tape = with_texts(tape, kind.is_old)
+        tape = without_lazy(with_texts(tape, kind.is_old))
     except Opacity:
         raise Beyond("an object of Kryo within itself", "a column", "type binary for the values") from None
     if kind.place >= 0:

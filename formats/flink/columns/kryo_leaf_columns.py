@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of
 from statestore.formats.flink.columns.faults import Beyond, Wrong
@@ -110,7 +111,11 @@ def _constants(tape: Tape, rows: Ints) -> pa.Array:
     if len(wrong):
         raise _no_constant(tape.enums, int(which[wrong[0]]) - len(CONSTANTS), int(place[wrong[0]]))
     names = pa.array([name for each in every for name in each])
-    return names.take(pa.array(ends_of(counts)[which] + place))
+    found = names.take(pa.array(ends_of(counts)[which] + place))
+    unnamed = np.flatnonzero(pc.equal(found, "").to_numpy(zero_copy_only=False))
+    if len(unnamed):
+        raise _no_constant(tape.enums, int(which[unnamed[0]]) - len(CONSTANTS), int(place[unnamed[0]]))
+    return found
 
 
 def _no_constant(enums: Enums, number: int, place: int) -> Wrong:

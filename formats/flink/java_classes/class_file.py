@@ -17,11 +17,12 @@ SYNTHETIC, ENUM = 0x1000, 0x4000
 MOST_BYTES = 16 << 20
 """Upper bound of a class file; real ones have up to 1 MB."""
 _MAGIC = 0xCAFEBABE - (1 << 32)
-UTF8, INTEGER, CLASS, STRING, FIELD, NAME_AND_TYPE = 1, 3, 7, 8, 9, 12
+UTF8, INTEGER, LONG, CLASS, STRING, FIELD, METHOD, NAME_AND_TYPE = 1, 3, 5, 7, 8, 9, 10, 12
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 """The bytes of each kind of constant behind its tag, but for texts, which have a length."""
 _TWO_PLACES = (5, 6)  # of a long and a double
-_INITIALIZER = "<clinit>"
+_INITIALIZER, CONSTRUCTOR, LAZY = "<clinit>", "<init>", "$lzycompute"
+"""Names of methods; a lazy val of Scala is computed by one with its name and `LAZY`."""
 
 
 class ClassInput(DataInput):
@@ -75,11 +76,20 @@ class Constants:
         at = self._at(number, INTEGER)
         return int.from_bytes(self._source.data[at : at + 4], signed=True)
 
+    def long(self, number: int) -> int:
+        at = self._at(number, LONG)
+        return int.from_bytes(self._source.data[at : at + 8], signed=True)
+
     def field(self, number: int) -> tuple[str, str]:
         """The class of a field that code names, and its name."""
-        at = self._at(number, FIELD)
+        owner, name, _ = self.member(number, FIELD)
+        return owner, name
+
+    def member(self, number: int, kind: int) -> tuple[str, str, str]:
+        """The class of a field or a method that code names, its name and its descriptor."""
+        at = self._at(number, kind)
         named = self._at(self._number(at + 2), NAME_AND_TYPE)
-        return self.class_name(self._number(at)), self.text(self._number(named))
+        return self.class_name(self._number(at)), self.text(self._number(named)), self.text(self._number(named + 2))
 
     def _number(self, at: int) -> int:
         return int.from_bytes(self._source.data[at : at + 2])
@@ -104,7 +114,10 @@ class FieldOfClass:
 
 @dataclass(frozen=True)
 class ClassFile:
-    """A class. ``superclass`` is "" for ``java.lang.Object``, ``initializer`` the code that sets its static fields."""
+    """A class. ``superclass`` is "" for ``java.lang.Object``, ``initializer`` the code that sets its static fields.
+
+    ``codes`` are the names and the code of constructors and of methods that compute lazy vals.
+    """
 
     name: str
     superclass: str
@@ -115,6 +128,7 @@ class ClassFile:
     signature: str = ""
     annotations: tuple[str, ...] = ()
     initializer: bytes = b""
+    codes: tuple[tuple[str, bytes], ...] = ()
 
 
 def read_class_file(data: bytes, path: str) -> ClassFile:
@@ -135,21 +149,25 @@ def read_class_file(data: bytes, path: str) -> ClassFile:
         told = _attributes(source, constants)
         own |= SYNTHETIC if "Synthetic" in told else 0  # as compilers before Java 5 mark it
         fields.append(FieldOfClass(called, descriptor, own, *_generic(told, constants, path)))
-    initializer = b""
+    initializer, codes = b"", []
     for _ in range(source.u16("the number of methods")):
         source.skip(2, "the flags of a method")
         called = constants.text(source.u16("a name"))
         source.skip(2, "a descriptor")
         told = _attributes(source, constants)
-        if called == _INITIALIZER and "Code" in told:
-            code = ClassInput(told["Code"], path)
+        if called in (_INITIALIZER, CONSTRUCTOR) or called.endswith(LAZY):
+            code = ClassInput(told.get("Code", bytes(8)), path)
             code.skip(4, "the sizes of a frame")
-            initializer = code.sized("the code of a method")
+            codes.append((called, code.sized("the code of a method")))
+            if called == _INITIALIZER:
+                _, initializer = codes.pop()
     told = _attributes(source, constants)
     source.end()
     flags = _inner_flags(told.get("InnerClasses", b"\0\0"), name, constants, path) or flags
     signature, annotations = _generic(told, constants, path)
-    return ClassFile(name, superclass, interfaces, flags, tuple(fields), constants, signature, annotations, initializer)
+    return ClassFile(
+        name, superclass, interfaces, flags, tuple(fields), constants, signature, annotations, initializer, tuple(codes)
+    )
 
 
 def _attributes(source: ClassInput, constants: Constants) -> dict[str, bytes]:

@@ -6,15 +6,23 @@ A jar is looked into when a class is asked for, and only the entries of classes 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow.fs as pafs
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.flink.java_classes.class_file import MOST_BYTES
-from statestore.formats.flink.java_classes.zip_entries import NotZip, ZipDirectory, read_directory, read_entry
+from statestore.formats.flink.java_classes.zip_entries import (
+    NotZip,
+    ReadAt,
+    ZipDirectory,
+    read_directory,
+    read_entry,
+)
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import Location, no_access, parse_location, reach_location
@@ -107,20 +115,47 @@ def _in_folder(place: ClassPlace, wanted: str) -> tuple[bytes, str] | None:
 
 
 def _in_jar(place: ClassPlace, wanted: str, directories: dict[ClassPlace, ZipDirectory]) -> tuple[bytes, str] | None:
-    path = str(place)
+    with opened_jar(place, directories) as (read_at, directory):
+        entry = directory.find(wanted, _FOLDERS)
+        if entry is None:
+            return None
+        path = f"{place}, entry {entry.name}"
+        try:
+            return read_entry(read_at, entry, MOST_BYTES), path
+        except NotZip as error:
+            raise _no_jar(path, error) from error
+
+
+@contextmanager
+def opened_jar(
+    place: ClassPlace, directories: dict[ClassPlace, ZipDirectory], whole: int = 0
+) -> Iterator[tuple[ReadAt, ZipDirectory]]:
+    """A jar's function to read it, and its directory; a jar elsewhere of up to ``whole`` bytes is read at once.
+
+    Raises InvalidInputError INVALID_OPTION for a jar that is damaged or not there any more.
+    """
+    path, holder = str(place), _holder(place)
     try:
-        with _holder(place).random_access(place.location.name, place.size) as file:
+        with holder.random_access(place.location.name, place.size) as file:
+            read_at: ReadAt = file.read_at
+            if not holder.is_local and place.size <= whole:
+                data = file.read_at(0, place.size)
+                read_at = partial(_part_of, data)
             if place not in directories:
-                directories[place] = read_directory(file.read_at, place.size)
-            entry = directories[place].find(wanted, _FOLDERS)
-            if entry is None:
-                return None
-            path = f"{place}, entry {entry.name}"
-            return read_entry(file.read_at, entry, MOST_BYTES), path
+                directories[place] = read_directory(read_at, place.size)
+            yield read_at, directories[place]
     except NotZip as error:
-        raise _refused(path, f"found {error}", "a jar of the job, as it was built") from error
+        raise _no_jar(path, error) from error
     except (CorruptError, NotFoundError) as error:  # of another size, or removed since it was given
         raise _refused(path, error.message, "a jar that stays as it is while it is read") from error
+
+
+def _part_of(data: bytes, offset: int, size: int) -> bytes:
+    return data[offset : offset + size]
+
+
+def _no_jar(path: str, error: NotZip) -> InvalidInputError:
+    return _refused(path, f"found {error}", "a jar of the job, as it was built")
 
 
 def _holder(place: ClassPlace) -> Folder:

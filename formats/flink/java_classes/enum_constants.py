@@ -32,7 +32,7 @@ def constants_of(found: ClassFile) -> tuple[str, ...] | None:
     pending: tuple[str, int] | None = None
     code, at = found.initializer, 0
     while at < len(code):
-        size = _size(code, at)
+        size = instruction_size(code, at)
         if size is None or at + size > len(code):
             return None
         if code[at] == _NEW and pending is None:
@@ -51,7 +51,7 @@ def constants_of(found: ClassFile) -> tuple[str, ...] | None:
     return names if len(set(names)) == len(names) else None
 
 
-def _size(code: bytes, at: int) -> int | None:
+def instruction_size(code: bytes, at: int) -> int | None:
     """The bytes of the instruction at a position, None where it has none of its form."""
     kind = code[at]
     if kind == _WIDE:

@@ -6,7 +6,7 @@ Nothing is loaded or run. A class is looked up when a value names it, and is kno
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
@@ -24,6 +24,14 @@ from statestore.formats.flink.java_classes.class_file import (
 from statestore.formats.flink.java_classes.class_places import ClassPlace, find_class_file
 from statestore.formats.flink.java_classes.class_signatures import parameters_of, type_of_field
 from statestore.formats.flink.java_classes.enum_constants import constants_of
+from statestore.formats.flink.java_classes.scala_api import has_scala_api
+from statestore.formats.flink.java_classes.scala_classes import (
+    ENUMERATION,
+    is_object,
+    object_name,
+    values_of,
+    with_lazy,
+)
 from statestore.formats.flink.java_classes.zip_entries import ZipDirectory
 from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 
@@ -35,16 +43,20 @@ _WITH_OWN_FORM = ("java.util.Collection", "java.util.List", "java.util.Set", "ja
 """Interfaces whose classes Kryo writes in other ways than as their fields."""
 _LIBRARIES = ("java.", "javax.", "jdk.", "sun.", "scala.")
 """Packages of which no class is looked up: Kryo has forms of its own for theirs."""
-_ENUM, _RECORD, _SINGLETON = "java.lang.Enum", "java.lang.Record", "MODULE$"
-_WITHOUT_FIELDS = ("java.lang.Object", "java.lang.Number", _ENUM, _RECORD)
-"""Classes of the JDK that say nothing of the form of their subclasses."""
+_OF_COLLECTIONS = "scala.collection."
+"""Package whose traits make a class a collection, for which Chill has other forms than fields."""
+_ENUM, _RECORD = "java.lang.Enum", "java.lang.Record"
+_WITHOUT_FIELDS = ("java.lang.Object", "java.lang.Number", _ENUM, _RECORD, ENUMERATION,
+                   *(f"scala.runtime.AbstractFunction{count}" for count in range(23)))  # fmt: skip
+"""Classes of the JDK and of Scala that say nothing of the form of their subclasses."""
 _MOST_ABOVE = 256
 """Classes above one another; real ones have less than 20."""
 _MOST_REACHED = 1 << 12
 """Classes that one class leads to."""
 
-KnownClasses = tuple[tuple[str, ...], dict[str, JobClass]]
-"""Names that were looked up in vain, and the classes that values were found to have."""
+KnownClasses = tuple[tuple[str, ...], dict[str, JobClass], tuple[bool, ...]]
+"""Names that were looked up in vain, the classes that values were found to have, and whether the job has Flink's Scala
+API, where that was looked up."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,7 @@ class JobCode:
     """The jars and folders that a user gave, and results of look-ups in them.
 
     ``found`` are class files that were read, None where there is none; ``classes`` are those of a form that is known;
-    ``used`` are those that values were found to have.
+    ``used`` are those that values were found to have, ``api`` whether the places have Flink's Scala API, once known.
     """
 
     places: tuple[ClassPlace, ...] = ()
@@ -60,6 +72,14 @@ class JobCode:
     found: dict[str, ClassFile | None] = field(default_factory=dict, repr=False, compare=False)
     classes: dict[str, JobClass | None] = field(default_factory=dict, repr=False, compare=False)
     used: dict[str, JobClass] = field(default_factory=dict, repr=False, compare=False)
+    api: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def has_scala_api(self) -> bool:
+        """Whether the places have Flink's Scala API, or classes that refer to it. Raises as `class_named`."""
+        if not self.api:
+            self.api.append(has_scala_api(self.places, self.directories))
+        return self.api[0]
 
     def __reduce__(self) -> tuple[object, ...]:
         return JobCode, (self.places,)
@@ -73,13 +93,15 @@ class JobCode:
     @property
     def known(self) -> KnownClasses:
         """Results of look-ups for another process."""
-        return tuple(name for name, found in dict(self.classes).items() if found is None), dict(self.used)
+        missing = tuple(name for name, found in dict(self.classes).items() if found is None)
+        return missing, dict(self.used), tuple(self.api[:1])
 
     def learn(self, known: KnownClasses) -> None:
         """Take over results of look-ups in the same places."""
         self.classes.update(dict.fromkeys(known[0]))
         self.classes.update(known[1])
         self.used.update(known[1])
+        self.api.extend(known[2])
 
     def class_named(self, name: str) -> JobClass | None:
         """The class of a binary name; None where no place has it or a class above it, and where Kryo writes its objects
@@ -90,8 +112,22 @@ class JobCode:
         if name not in self.classes:
             file = self._file(name)
             has_own_form = file is None or self._has_own_form(file)
-            self.classes[name] = None if file is None or has_own_form else described(file)
+            self.classes[name] = None if file is None or has_own_form else self._described(file)
         return self.classes[name]
+
+    def _described(self, file: ClassFile) -> JobClass | None:
+        """The class that a class file describes; an ``object`` of Scala with the fields of all classes above it."""
+        found = described(file)
+        if found is None or not is_object(file):
+            return found
+        above, fields = found, list(found.fields)
+        while above.superclass not in ("", *_WITHOUT_FIELDS):
+            next_above = self.class_named(above.superclass)
+            if next_above is None:
+                return None
+            above = next_above
+            fields += above.fields
+        return replace(found, fields=tuple(fields))
 
     def enum_of(self, name: str) -> JobClass | None:
         """The enum of a class: itself, or of one of a constant with a body the enum that it extends."""
@@ -131,6 +167,8 @@ class JobCode:
             return f"Kryo may write objects of {name} of {self} in a form of their own"
         if file.flags & ENUM:
             return f"the code of {name} in {self} does not say for sure in which order its constants are"
+        if is_object(file):
+            return f"the code of {name} in {self} does not say for sure which IDs and names its values have"
         return f"a field of {name} of {self} has a class that {self} does not have, or whose form is not known"
 
     def _file(self, name: str) -> ClassFile | None:
@@ -154,8 +192,8 @@ class JobCode:
     def _has_own_form(self, file: ClassFile) -> bool:
         """Whether Kryo may write objects in another form than that of an enum or of their fields.
 
-        The job's annotations of Kryo and its interface ``KryoSerializable`` say so, collections have a form, and an
-        ``object`` of Scala may be written as nothing. A class above that is nowhere may have fields, too.
+        The job's annotations of Kryo and its interface ``KryoSerializable`` say so, and collections have a form. A
+        class above that is nowhere may have fields, too.
         """
         seen, left = {file.name}, [file]
         while left:
@@ -164,10 +202,8 @@ class JobCode:
             annotations = (*each.annotations, *(one for of_field in fields for one in of_field.annotations))
             if any(one.startswith(_OF_ANNOTATIONS) for one in annotations):
                 return True
-            if any(one.name == _SINGLETON and one.flags & STATIC for one in fields):
-                return True
             above = [one for one in (each.superclass, *each.interfaces) if one and one not in seen]
-            if any(one.startswith(_OF_KRYO) or one in _WITH_OWN_FORM for one in above):
+            if any(one.startswith((_OF_KRYO, _OF_COLLECTIONS)) or one in _WITH_OWN_FORM for one in above):
                 return True
             seen.update(above)
             if len(seen) > _MOST_ABOVE:
@@ -195,9 +231,16 @@ def described(file: ClassFile) -> JobClass | None:
         constants = constants_of(file)
         if constants is None:
             return None
+    if is_object(file):
+        constants = values_of(file) if file.superclass == ENUMERATION else (object_name(file.name),)
+        if constants is None:
+            return None
+    known = with_lazy(file, fields)
+    if known is None:
+        return None
     return JobClass(
         file.name,
-        tuple(fields),
+        known,
         "" if file.superclass == _WITHOUT_FIELDS[0] else file.superclass,
         constants,
         bool(file.flags & FINAL),

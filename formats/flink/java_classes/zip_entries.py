@@ -8,7 +8,7 @@ Source: PKWARE's APPNOTE, 4.3.7 "Local file header", 4.3.12 "Central directory s
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -65,6 +65,17 @@ class ZipDirectory:
                 break
             at = self.data.find(wanted, at + 1)
         return found[min(found)] if found else None
+
+    def entries(self, suffix: str) -> Iterator[ZipEntry]:
+        """The entries whose names end so, up to the first that has no form of an entry."""
+        at, ending = 0, suffix.encode()
+        while at + _ENTRY_FIELDS.size <= len(self.data) and self.data[at : at + 4] == _ENTRY:
+            name_size, extra_size, comment_size = _ENTRY_FIELDS.unpack_from(self.data, at)[10:13]
+            begin = at + _ENTRY_FIELDS.size
+            name = self.data[begin : begin + name_size]
+            if name.endswith(ending) and (entry := self._entry(begin, name)) is not None:
+                yield entry
+            at = begin + name_size + extra_size + comment_size
 
     def _entry(self, at: int, name: bytes) -> ZipEntry | None:
         """The entry whose name begins at a position, None where none of this name does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from statestore.formats.flink.layouts import kryo_scala as scala
 from statestore.formats.flink.layouts.kryo_classes import is_public
 from statestore.formats.flink.layouts.kryo_objects import TUPLES
 from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
@@ -91,11 +92,16 @@ def check_declared(classes: Iterable[JobClass]) -> None:
             raise ValueError(f"has class {each.name} among the classes that it extends; expected another one")
         for field in each.fields:
             for name in _named(field.type):
-                if name not in declared and name not in TUPLES and not is_of_java(name):
+                if name not in declared and name not in TUPLES and not _is_of_a_library(name):
                     raise ValueError(
                         f"has no class {name}, which field {field.name} of class {each.name} has; declare it too, as "
                         "class<...>, final class<...>, interface or enum<...>"
                     )
+
+
+def _is_of_a_library(name: str) -> bool:
+    """Whether the name is one of `is_of_java`, or of a class of Scala of which Kryo's objects are known."""
+    return is_of_java(name) or scala.is_final(name, is_scala=True) is not None
 
 
 def is_of_java(name: str) -> bool:

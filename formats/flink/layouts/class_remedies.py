@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 
+from statestore.formats.flink.layouts import kryo_scala as scala
 from statestore.formats.flink.layouts.class_declarations import CLASS, is_class_name
 from statestore.formats.flink.layouts.kryo_classes import is_public
 from statestore.formats.flink.serializers.flink_types import KryoOf
 
-_ENUMERATION_VALUE = "scala.Enumeration$Val"
 _BODY = re.compile(r"\$[0-9]+$")
 _ARRAY = re.compile(r"\[+L(.+);")
 _NEVER_OF_A_JOB = ("java.", "javax.", "jdk.", "sun.", "scala.")
@@ -40,8 +40,8 @@ def remedy_for(kind: KryoOf, name: str | None) -> str:
     given = dict(kind.registrations)
     if name is None and kind.class_name in given:
         name = kind.class_name
-    if name == _ENUMERATION_VALUE:
-        return f"give --type '{CLASS}shop.Weekday$=enum<...>' for each Enumeration, with its values in their order"
+    if kind.is_old and not kind.is_scala and (name in scala.NAMED or (name is None and _holds_scala(kind))):
+        return "if the job has Flink's Scala API, give --classes with its jar, flink-scala of Flink's lib"
     if name is None or kind.has_defaults or not _is_of_a_job(_element(name)):
         return ""
     name = _element(name)
@@ -63,6 +63,11 @@ def remedy_for(kind: KryoOf, name: str | None) -> str:
         f"give --classes with the job's jar, or declare it: --type '{CLASS}{whole}=class<...>' with its fields, as int "
         "qty, or =enum<...> with its constants"
     )
+
+
+def _holds_scala(kind: KryoOf) -> bool:
+    """Whether a class of the job that is known has a field of a class of Scala."""
+    return any(field.type.name.startswith("scala.") for each in kind.classes for field in each.fields)
 
 
 def _element(name: str) -> str:

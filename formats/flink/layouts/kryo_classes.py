@@ -381,8 +381,10 @@ def kryo_forms(
     wrapper = shown.pop("")
     named |= shown | _numbers_of_scala(rows, is_old, is_scala)
     named |= {name: row(form) for name, form in scala.ALWAYS_NAMED.items()}
+    if not is_scala:
+        named["scala.Some"] = row(scala.FIELD[is_old])
     if is_old:
-        of_job = scala.NAMED if is_scala else scala.VALUE if any(each.name.endswith("$") for each in classes) else {}
+        of_job = {**scala.NAMED, **dict(scala.NUMBERED)} if is_scala else scala.VALUE
         named |= {name: row(form) for name, form in of_job.items()}
     named |= {name: row(_tracked(kind)) for name, (kind, _) in _of_fields(is_old).items()}
     for letter, primitive in zip("IFZBCSJD", _PRIMITIVES, strict=True):
@@ -406,8 +408,10 @@ def kryo_forms(
     for name, form in _of_flink(is_old):
         numbers.append(row(form))
         fixed.add(name)
+    fields_of = {each.name for each in classes if each.fields and each.superclass != scala.ENUMERATION}
     for name, form in _of_enums(enums_of(classes), is_old, {name for name, _ in registrations}).items():
-        if name not in fixed:
+        is_unsure = name.endswith("$") and name in fields_of and not is_scala  # with the Scala API they are not written
+        if name not in fixed and not is_unsure:
             named.setdefault(name, row(form))
     own = {name for name, has_serializer in registrations if has_serializer}
     plain = {name: row(_plain(kind)) for name, kind in _PRIMITIVES.items()}

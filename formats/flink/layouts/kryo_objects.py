@@ -11,9 +11,12 @@ objects, so that those outside of such fields cannot be told where one of the ty
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from statestore.formats.flink.layouts import kryo_scala as scala
 from statestore.formats.flink.layouts.kryo_scala import Form
 from statestore.formats.flink.serializers.job_classes import JavaType, JobClass, JobField
 from statestore.formats.kernels import kryo_forms as forms
@@ -58,6 +61,9 @@ TUPLES: Mapping[str, JobClass] = {
     for name in (f"org.apache.flink.api.java.tuple.Tuple{arity}",)
 }
 """Flink's tuples, which Kryo writes as objects of any class."""
+_OPTIONALS = ("java.util.Optional", "java.util.concurrent.atomic.AtomicReference", "scala.Option", "scala.Some")
+"""Classes with one field of a variable's type; with Flink's Scala API those of Scala have another form."""
+_PRIVATE = re.compile(r"(?:[^$]+\$)+\$(?=[^$]+$)")
 _UNKNOWN: Form = (forms.FIELD, forms.UNKNOWN, 0, 0)
 _NAMED: Form = (forms.FIELD, 0, 0, 0)
 _Types = tuple[tuple[str, JavaType], ...]
@@ -70,11 +76,25 @@ class ObjectFields:
 
     Those of superclasses come first there. A field with a name that a field of a subclass has too is shown with the
     name of its class: ``Base.id``.
+
+    ``hidden`` are the numbers of fields that are not shown. ``lazy`` are those that have a value only if another one
+    has a bit: the number of the field, that of the other, and the bit.
     """
 
     name: str
     fields: tuple[tuple[str, JavaType], ...]
     order: tuple[int, ...]
+    hidden: frozenset[int] = frozenset()
+    lazy: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def shown(self) -> ObjectFields:
+        """The same without hidden fields, and as if none were lazy."""
+        if not self.hidden:
+            return self
+        kept = [number for number in range(len(self.fields)) if number not in self.hidden]
+        order = tuple(kept.index(number) for number in self.order if number not in self.hidden)
+        return ObjectFields(self.name, tuple(self.fields[number] for number in kept), order)
 
 
 class ObjectForms:
@@ -172,7 +192,8 @@ class ObjectForms:
         chain = [found]
         while chain[-1].superclass in self.classes:
             chain.append(self.classes[chain[-1].superclass])
-        names, order, taken = [], {}, set()
+        known = [_known_names(each) for each in chain]
+        names, order, taken, places = [], {}, set(), {}
         for number, (field, _) in enumerate(fields):
             depth, whose = next(
                 (depth, each)
@@ -180,13 +201,25 @@ class ObjectForms:
                 if field in each.fields and (depth, field) not in taken
             )
             taken.add((depth, field))
-            is_hidden = any(field.name == other.name for each in chain[:depth] for other in each.fields)
+            places[depth, field.name] = number
+            name = known[depth][field.name]
+            is_taken = any(name in each.values() for each in known[:depth])
             simple = whose.name.replace("$", ".").rpartition(".")[2]
-            names.append(f"{simple}.{field.name}" if is_hidden else field.name)
+            names.append(f"{simple}.{name}" if is_taken else name)
             order[number] = (-depth, whose.fields.index(field))
+        lazy = tuple(
+            (places[depth, each.name], places[depth, each.bitmap], each.bit)
+            for depth, whose in enumerate(chain)
+            for each in whose.fields
+            if each.bitmap
+        )
         types = [_resolved(field.type, types) or field.type for field, types in fields]
         return ObjectFields(
-            found.name, tuple(zip(names, types, strict=True)), tuple(sorted(order, key=order.__getitem__))
+            found.name,
+            tuple(zip(names, types, strict=True)),
+            tuple(sorted(order, key=order.__getitem__)),
+            frozenset(bitmap for _, bitmap, _ in lazy),
+            lazy,
         )
 
     def _field(self, declared: JavaType, types: _Types, is_record: bool) -> Form:
@@ -258,7 +291,7 @@ class ObjectForms:
         if (kind, types) not in self._hints:
             of_object = self._object_of(kind, types)
             slots = [self._slot(each, types) for each in kind.arguments[:2]]
-            if self.is_old and kind.name in ("java.util.Optional", "java.util.concurrent.atomic.AtomicReference"):
+            if self.is_old and kind.name in _OPTIONALS and not (self.is_scala and kind.name.startswith("scala.")):
                 self.has_unsure_optionals |= slots[0] != _NAMED
             first = len(self.rows)
             self.rows += slots
@@ -303,7 +336,19 @@ class ObjectForms:
             return found.is_final and not found.is_abstract
         if name in _LETTERS or name in _BOXES or name in _FINAL:
             return True
+        if name.startswith("scala."):
+            return scala.is_final(name, is_scala=self.is_scala)
         return False if name in _OPEN or self.known(name) else None
+
+
+def _known_names(found: JobClass) -> dict[str, str]:
+    """The names of a class's fields as people know them: Scala puts that of the trait before a private val of it.
+
+    Two vals that have one name then keep their long ones.
+    """
+    short = {each.name: _PRIVATE.sub("", each.name) for each in found.fields}
+    counts = Counter(short.values())
+    return {name: each if counts[each] == 1 else name for name, each in short.items()}
 
 
 def _resolved(kind: JavaType, types: _Types) -> JavaType | None:

@@ -17,11 +17,17 @@ fields there are)."""
 
 FIRST_OF_SCALA = 10
 _OPAQUE: Form = (forms.OPAQUE_FORM, 0, 0, 0)
-_LIST: Form = (forms.LIST, 1, 0, 0)
+_LIST: Form = (forms.LIST, 1, 0, forms.WITHOUT_HINT)
+_JAVA_LIST: Form = (forms.LIST, 1, 0, 0)
 _PAIRS: Form = (forms.PAIRS, 1, 0, 0)
 _NOTHING: Form = (forms.NOTHING, 1, 0, 0)
 _EMPTY: Form = (forms.EMPTY_LIST, 1, 0, 0)
 _VALUE: Form = (forms.OPTIONAL, 1, 0, 0)
+FIELD: Mapping[bool, Form] = {
+    True: (forms.OPTIONAL, 1, 0, forms.TAKES_HINT),
+    False: (forms.OPTIONAL, 1, 0, forms.NO_HINT),
+}
+"""A class with one field of a variable's type, by whether Kryo 2 writes it as its fields."""
 _NUMBER: Mapping[str, int] = {"J": forms.LONG, "I": forms.INT, "D": forms.DOUBLE}
 
 
@@ -35,6 +41,7 @@ _CONVERT, _ENUMERATION = "scala.collection.convert.Wrappers$", "scala.Enumeratio
 _LATER_CONVERT = "scala.collection.convert.JavaCollectionWrappers$"  # of Scala 2.13
 WRAPPERS = tuple(f"{_CONVERT}{name}Wrapper" for name in ("Seq", "Map", "JList", "JMap"))
 """Numbered classes with two fields: the object that made them, and the collection, which is shown."""
+ENUMERATION = "scala.Enumeration"
 VALUE: Mapping[str, Form] = {f"{_ENUMERATION}Val": (forms.VALUE_OF, 1, 0, 0)}
 _ONES = ("J", "I", "D")
 _TWOS = ("JJ", "JI", "JD", "IJ", "II", "ID", "DJ", "DI", "DD")
@@ -42,8 +49,8 @@ _TWOS = ("JJ", "JI", "JD", "IJ", "II", "ID", "DJ", "DI", "DD")
 NUMBERED: tuple[tuple[str, Form], ...] = (
     *((f"{_CONVERT}{name}Wrapper", _OPAQUE) for name in ("Seq", "Iterator", "Map", "JList", "JMap")),
     ("scala.Some", _VALUE),
-    ("scala.util.Left", (forms.SIDE, 1, 0, 0)),
-    ("scala.util.Right", (forms.SIDE, 1, 1, 0)),
+    ("scala.util.Left", (forms.SIDE, 1, 0, forms.WITHOUT_HINT)),
+    ("scala.util.Right", (forms.SIDE, 1, 1, forms.WITHOUT_HINT)),
     (f"{_IMMUTABLE}Vector", _LIST),
     *((f"{_IMMUTABLE}Set$Set{count}", _LIST) for count in range(1, 5)),
     (f"{_IMMUTABLE}HashSet$HashTrieSet", _LIST),
@@ -56,7 +63,7 @@ NUMBERED: tuple[tuple[str, Form], ...] = (
     (f"{_MUTABLE}HashMap", _PAIRS),
     (f"{_MUTABLE}HashSet", _LIST),
     (f"{_CONVERT}IterableWrapper", _VALUE),
-    *((f"scala.Tuple{count}", (forms.TUPLE, 1, count, 0)) for count in range(1, 23)),
+    *((f"scala.Tuple{count}", (forms.TUPLE, 1, count, forms.WITHOUT_HINT)) for count in range(1, 23)),
     *((f"scala.Tuple1$mc{letters}$sp", _numbers(letters)) for letters in _ONES),
     *((f"scala.Tuple2$mc{letters}$sp", _numbers(letters)) for letters in _TWOS),
     ("scala.Symbol", (forms.TEXT, 1, 0, 0)),
@@ -109,10 +116,43 @@ ALWAYS_NAMED: Mapping[str, Form] = {
 With the Scala API some of them have numbers, and not these names.
 """
 
+_ABSTRACT = ("Traversable", "Iterable", "Seq", "IndexedSeq", "LinearSeq", "Set", "Map", "SortedSet", "SortedMap")
+_FINAL = frozenset(
+    ["scala.Some", "scala.None$", "scala.Symbol", "scala.math.BigDecimal", "scala.math.BigInt", "scala.util.Left",
+     "scala.util.Right", "scala.util.Success", "scala.util.Failure", "scala.runtime.BoxedUnit",
+     "scala.concurrent.duration.FiniteDuration", f"{_IMMUTABLE}$colon$colon", f"{_IMMUTABLE}Nil$",
+     f"{_IMMUTABLE}TreeMap", f"{_IMMUTABLE}TreeSet", *(f"scala.Tuple{count}" for count in range(3, 23)),
+     *(name for name, _ in NUMBERED if name.endswith("$sp"))]
+)  # fmt: skip
+_FINAL_BEFORE_2_13 = frozenset(
+    [f"{_IMMUTABLE}Vector", *(f"{_MUTABLE}{name}" for name in ("ListBuffer", "AnyRefMap", "LongMap")),
+     *(f"{_MUTABLE}WrappedArray$of{name}" for name in _ARRAYS)]
+)  # fmt: skip
+_OPEN = frozenset(
+    ["scala.Option", "scala.Product", "scala.Serializable", "scala.Equals", "scala.util.Either", "scala.util.Try",
+     "scala.Tuple1", "scala.Tuple2", f"{_ENUMERATION}Value", f"{_ENUMERATION}Val", "scala.concurrent.duration.Duration",
+     f"{_IMMUTABLE}List", f"{_IMMUTABLE}Queue", f"{_IMMUTABLE}ListMap", f"{_MUTABLE}Buffer",
+     *(f"scala.collection.{place}{name}" for place in ("", "immutable.", "mutable.") for name in _ABSTRACT)]
+)  # fmt: skip
+
+
+def is_final(name: str, *, is_scala: bool) -> bool | None:
+    """Whether no class extends one of Scala; None where that is not known, or differs between its releases.
+
+    ``is_scala``: the job has Flink's Scala API, whose Scala is 2.12 (a ``Tuple3`` of 2.11 is not final).
+    """
+    if name in _FINAL or (name in _FINAL_BEFORE_2_13 and is_scala):
+        return True
+    if name in _OPEN:
+        return False
+    known = name in NAMED or any(name == each for each, _ in NUMBERED)
+    return False if is_scala and known and name not in _FINAL_BEFORE_2_13 else None
+
+
 _JAVA_LISTS = ("Seq", "MutableSeq", "MutableBuffer", "Set", "MutableSet", "Iterable")
 _JAVA_MAPS = ("Map", "MutableMap", "ConcurrentMap")
 AS_JAVA: Mapping[str, Form] = {
-    **{f"{place}{name}Wrapper": _LIST for name in _JAVA_LISTS for place in (_CONVERT, _LATER_CONVERT)},
+    **{f"{place}{name}Wrapper": _JAVA_LIST for name in _JAVA_LISTS for place in (_CONVERT, _LATER_CONVERT)},
     **{f"{place}{name}Wrapper": (forms.MAP, 1, 0, 0) for name in _JAVA_MAPS for place in (_CONVERT, _LATER_CONVERT)},
 }
 """Collections of Scala that Java uses as its own, which every Kryo writes as such by their names."""

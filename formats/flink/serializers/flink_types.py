@@ -482,19 +482,6 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     return ()
 
 
-def of_scala(found: Any) -> bool:
-    """Whether a type, or one in a dataclass that holds types, is of Flink's Scala API."""
-    met = False
-
-    def note(kind: FlinkType) -> FlinkType:
-        nonlocal met
-        met = met or isinstance(kind, (OptionOf, TryOf, TraversableOf)) or (isinstance(kind, TupleOf) and kind.is_scala)
-        return kind
-
-    replaced(found, note)
-    return met
-
-
 def replaced(found: Any, change: Callable[[FlinkType], FlinkType]) -> Any:
     """A type, or a dataclass that holds types, with each of its types changed, those inside of others first."""
     if isinstance(found, tuple):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
+from statestore.formats.flink.java_classes.job_code import JobCode
 from statestore.formats.flink.serializers.backend_header import (
     VERSION,
     BackendHeader,
@@ -29,12 +30,12 @@ from statestore.formats.flink.serializers.flink_types import (
     KryoOf,
     PojoOf,
     TimerOf,
-    of_scala,
     replaced,
 )
 from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.serializers.subclasses import Subclass, with_subclasses
 from statestore.formats.flink.serializers.type_names import shown as shown_type
+from statestore.formats.flink.serializers.type_search import of_kryo, of_scala
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
     KeyedHandle,
@@ -140,13 +141,14 @@ def stored_states(
     *,
     is_old: bool = True,
     classes: tuple[JobClass, ...] = (),
+    code: JobCode | None = None,
     subclasses: Sequence[Subclass] = (),
 ) -> StoredStates:
     """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
 
     ``is_old``: a release of Flink 1.x wrote it, whose Kryo has other bytes than that of 2.x. ``classes`` are the job's,
-    as a user declares them. Where the job gave Kryo serializers for all subclasses of some classes, these may write
-    them, and they are not read. ``subclasses`` are those of POJOs that files do not describe.
+    as a user declares them, ``code`` has its jars. Where the job gave Kryo serializers for all subclasses of some
+    classes, these may write them, and they are not read. ``subclasses`` are those of POJOs that files do not describe.
 
     State that cannot be read is left out, and ``error`` is why: other operators may be whole. Raises InvalidInputError
     NO_ACCESS, and FLINK_TYPE as `with_subclasses`.
@@ -178,7 +180,7 @@ def stored_states(
         return (_changed(keyed, change), timers, _changed(elements, change))
 
     found = _at_once(read, [each for each in operator.subtasks if not each.finished], files.folder.is_local)
-    if is_old and _has_scala_api(found):
+    if is_old and _has_scala_api(found, code):
         found = [tuple(_changed(each, _with_scala) for each in parts) for parts in found]
     keyed_parts = tuple(keyed for keyed, _, _ in found if keyed is not None)
     try:
@@ -206,10 +208,17 @@ def _changed(found: Any, change: Callable[[FlinkType], FlinkType]) -> Any:
     return replace(found, header=header, materialized=materialized, logged=replaced(found.logged, change))
 
 
-def _has_scala_api(found: Sequence[tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]]) -> bool:
-    """Whether some state of an operator was written by Flink's Scala API, so that its job has it."""
+def _has_scala_api(
+    found: Sequence[tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]], code: JobCode | None
+) -> bool:
+    """Whether some state of an operator was written by Flink's Scala API, or the job's jars say that the job has it.
+
+    The jars are looked at only where that counts, which is where Kryo wrote.
+    """
     headers = {id(each.header): each.header for keyed, _, elements in found for each in (keyed, elements) if each}
-    return any(of_scala(header) for header in headers.values())
+    if any(of_scala(header) for header in headers.values()):
+        return True
+    return code is not None and bool(code) and any(map(of_kryo, headers.values())) and code.has_scala_api
 
 
 def _with_scala(kind: FlinkType) -> FlinkType:

@@ -32,8 +32,9 @@ from statestore.formats.flink.columns.kryo_columns import type_of
 from statestore.formats.flink.columns.kryo_object_types import shown_type
 from statestore.formats.flink.columns.kryo_tapes import forms_of, tape_of
 from statestore.formats.flink.layouts.kryo_scala import NUMBERED
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, TupleOf, of_scala, replaced
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, TupleOf, replaced
 from statestore.formats.flink.serializers.snapshots import read_snapshot
+from statestore.formats.flink.serializers.type_search import of_scala
 from statestore.formats.flink.snapshot.data_input import DataInput
 
 each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])

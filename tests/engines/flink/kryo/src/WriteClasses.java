@@ -329,7 +329,7 @@ public class WriteClasses {
             return parts.toString();
         }
         if (value instanceof Character) return WriteKryo.text(value.toString());
-        if (value instanceof Enum || !value.getClass().getName().startsWith("WriteClasses")) return WriteKryo.truth(value);
+        if (value instanceof Enum || !value.getClass().getName().startsWith("Write")) return WriteKryo.truth(value);
         for (Class<?> each = value.getClass(); each != Object.class; each = each.getSuperclass()) {
             for (Field field : each.getDeclaredFields()) {
                 if (Modifier.isStatic(field.getModifiers()) || Modifier.isTransient(field.getModifiers()) || field.isSynthetic()) continue;
