@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
@@ -101,8 +101,8 @@ def _fields(found: JobClass) -> set[tuple[str, str, int]]:
 
 
 def _shown(found: JobClass) -> str:
-    if found.constants is not None:
-        return f"{found.name} as enum<{', '.join(found.constants)}>"
+    if found.constants is not None:  # whether they have bodies is not compared
+        found = replace(found, is_final=True)
     return f"{found.name} as {declared_text(found)}"
 
 

@@ -6,7 +6,7 @@ where it is read, and a type that a user gives holds them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -24,16 +24,20 @@ from statestore.formats.flink.layouts.class_remedies import remedy_for
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.declared import JSON
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, Opaque, replaced
+from statestore.formats.flink.serializers.job_classes import JobClass
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.flink.state_at import KeyedAt
 from statestore.formats.flink.streams.operator_rows import OperatorForm, operator_rows
 from statestore.formats.flink.streams.state_form import STORED_BYTES, KeyedForm, is_opaque, or_opaque
 from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
+from statestore.formats.flink.suggested_classes import Described, Look, Looked, suggestion
 
 _NO_CODE = JobCode()
 ROWS = 1 << 13
 """Rows of a sample."""
+_FEW = 1 << 10
+"""Rows by which a declaration is tried."""
 
 F = TypeVar("F", KeyedForm, OperatorForm)
 
@@ -59,11 +63,13 @@ def sampled_form(
     key: FlinkType,
     made: Callable[[KeyedStateHeader, FlinkType], KeyedForm],
     code: JobCode,
+    described: Callable[[], Described],
 ) -> tuple[KeyedForm, bool]:
     """The form of a keyed state that ``made`` makes of its header and key, with columns for values of Kryo.
 
-    ``stored`` are the subtasks that wrote it in this form, ``code`` has the job's classes. The second answer is whether
-    the sample met no file that is missing or damaged: a later one would tell the same.
+    ``stored`` are the subtasks that wrote it in this form, ``code`` has the job's classes, ``described`` those that the
+    snapshot describes. The second answer is whether the sample met no file that is missing or damaged: a later one
+    would tell the same.
     """
     faults: list[StateStoreError] = []
 
@@ -81,14 +87,18 @@ def sampled_form(
                 faults.append(error)
             raise
 
-    found: KeyedForm = _sampled((header, key), lambda parts: made(*parts), batches, code)
+    found: KeyedForm = _sampled((header, key), lambda parts: made(*parts), batches, code, described)
     return found, not faults
 
 
 def sampled_elements(
-    files: SnapshotFiles, stored: Sequence[StoredElements], form: OperatorForm, code: JobCode
+    files: SnapshotFiles,
+    stored: Sequence[StoredElements],
+    form: OperatorForm,
+    code: JobCode,
+    described: Callable[[], Described],
 ) -> OperatorForm:
-    """The form of an operator state with columns for values of Kryo; ``code`` has the job's classes."""
+    """The form of an operator state with columns for values of Kryo; see `sampled_form`."""
 
     def read(form: OperatorForm, change: Callable[[FlinkType], FlinkType] | None) -> Iterator[pa.RecordBatch]:
         form = form if change is None else replaced(form, change)
@@ -101,7 +111,7 @@ def sampled_elements(
     def batches(form: OperatorForm) -> Iterator[pa.RecordBatch]:
         return rows_with_classes(code, partial(read, form))
 
-    found: OperatorForm = _sampled((form,), lambda parts: _divided(parts[0]), batches, code)
+    found: OperatorForm = _sampled((form,), lambda parts: _divided(parts[0]), batches, code, described)
     return found
 
 
@@ -114,7 +124,11 @@ def _divided(form: OperatorForm) -> OperatorForm:
 
 
 def _sampled(
-    types: Any, make: Callable[[Any], F], batches: Callable[[F], Iterator[pa.RecordBatch]], code: JobCode = _NO_CODE
+    types: Any,
+    make: Callable[[Any], F],
+    batches: Callable[[F], Iterator[pa.RecordBatch]],
+    code: JobCode = _NO_CODE,
+    described: Callable[[], Described] = dict,
 ) -> F:
     """The form of types in which each part of Kryo has a column, or is opaque."""
     while parts := kryo_parts(types):
@@ -126,8 +140,9 @@ def _sampled(
         if not notes.opaque:
             found = [notes.types.get(place, pa.null()) for place in places]
             return make(_changed(types, _with, found))
-        opaque = [(place in notes.opaque, notes.opaque.get(place)) for place in places]
-        types = _changed(types, partial(_without, code=code), opaque)  # look again, at the others
+        opaque = [(place in notes.opaque, notes.opaque.get(place), notes.octets.get(place, b"")) for place in places]
+        look = partial(_looked, types, make, batches)
+        types = _changed(types, partial(_without, code=code, described=described, look=look), opaque)  # look again
     return make(types)
 
 
@@ -145,32 +160,66 @@ def _placed(kind: KryoOf, place: int) -> FlinkType:
     return replace(kind, place=place)
 
 
-def _without(kind: KryoOf, found: tuple[bool, str | None], code: JobCode = _NO_CODE) -> FlinkType:
+def _without(
+    kind: KryoOf,
+    found: tuple[bool, str | None, bytes],
+    code: JobCode = _NO_CODE,
+    described: Callable[[], Described] = dict,
+    look: Look | None = None,
+) -> FlinkType:
     """The part with the classes that were found for it, or as opaque bytes, with the class in them that stands in the
     way, unless they are read.
     """
-    is_opaque, name = found
+    is_opaque, name, octets = found
     inside = f" with {name}" if name and name != kind.class_name else ""
     if not is_opaque:
         return kind
     known = with_classes(kind, code.used)
     if known != kind:
         return known
-    return Opaque(kind.serializer, f"{kind.class_name}{inside}", remedy=remedy_for(kind, name))
+    remedy = remedy_for(kind, name)
+    if remedy and look is not None:
+        remedy = suggestion(Looked(0, False, kind, name, octets), described(), look)
+    return Opaque(kind.serializer, f"{kind.class_name}{inside}", remedy=remedy)
+
+
+def _looked(
+    types: Any,
+    make: Callable[[Any], F],
+    batches: Callable[[F], Iterator[pa.RecordBatch]],
+    found: Mapping[str, JobClass],
+) -> Looked:
+    """Look at a few rows by classes that are tried."""
+    tried = replaced(types, partial(with_classes, found=found))
+    parts = kryo_parts(types)
+    with taking_notes(len(parts)) as (places, notes):
+        rows, is_whole = _look(batches(make(_changed(tried, _placed, places))), _FEW)
+    if is_whole and rows:
+        return Looked(rows, True)
+    for part, place in zip(parts, places, strict=True):
+        if place in notes.octets:
+            is_wrong = place not in notes.opaque
+            return Looked(rows, False, part, notes.opaque.get(place), notes.octets[place], is_wrong)
+    return Looked(rows, False)
 
 
 def _with(kind: KryoOf, found: pa.DataType) -> FlinkType:
     return replace(kind, column=JSON if found == NO_TYPE else shown_type(found))
 
 
-def _look(batches: Iterator[pa.RecordBatch]) -> None:
-    """Read rows until there are enough, or one that cannot be read: the read of the state says why."""
+def _look(batches: Iterator[pa.RecordBatch], most: int | None = None) -> tuple[int, bool]:
+    """Read rows until there are enough, a sample's unless ``most`` says it, or one that cannot be read: the read of the
+    state says why.
+
+    Returns how many were read, and whether there was none such.
+    """
     rows = 0
     with closing(batches):  # type: ignore[type-var]
         try:
             for batch in batches:
                 rows += batch.num_rows
-                if rows >= ROWS:
-                    return
+                if rows >= (ROWS if most is None else most):
+                    break
         except StateStoreError:
-            return
+            return rows, False
+    return rows, True

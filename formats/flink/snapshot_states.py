@@ -7,6 +7,7 @@ meaning in paths and table names (``/``, ``\``, ``$``) are shown as ``_``.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import re
@@ -24,7 +25,7 @@ from statestore.formats.flink.element_forms import coordinator_form, operator_fo
 from statestore.formats.flink.flink_settings import FlinkSettings
 from statestore.formats.flink.kryo_sample import kryo_parts, sampled_elements, sampled_form
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
-from statestore.formats.flink.serializers.flink_types import FlinkType, PythonBytes
+from statestore.formats.flink.serializers.flink_types import FlinkType, Opaque, PythonBytes, replaced
 from statestore.formats.flink.serializers.python_types import OWN_STATES, PREFIX
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
@@ -50,6 +51,7 @@ from statestore.formats.flink.streams.stored_states import (
     header_of,
     stored_states,
 )
+from statestore.formats.flink.suggested_classes import Described, described_in
 from statestore.formats.jobs import KeyedKind
 from statestore.formats.values.wider_types import widest_type
 
@@ -228,7 +230,7 @@ class OpenedSnapshot:
             identity = (operator.id, "operator", form_of_list.name)
             form = with_connector(form_of_list, stored, self.files, shown_as)
             if kryo_parts(form):
-                form = sampled_elements(self.files, stored.elements, form, self.settings.code)
+                form = sampled_elements(self.files, stored.elements, form, self.settings.code, lambda: self._described)
             found.append(ShownState(identity, name, label, form, error=stored.error))
         return found
 
@@ -253,10 +255,24 @@ class OpenedSnapshot:
                 holders.append(each)
         if header.kind == "timers":
             holders += stored.timers
-        form, is_whole = sampled_form(self.files, operator, holders, header, key, made, self.settings.code)
+        form, is_whole = sampled_form(
+            self.files, operator, holders, header, key, made, self.settings.code, lambda: self._described
+        )
         if is_whole:
             self._forms[known_as] = form
         return form
+
+    @cached_property
+    def _described(self) -> Described:
+        """The classes of the job of which any state of the snapshot says how they are."""
+        found: list[object] = []
+        for operator in self.metadata.operators:
+            with contextlib.suppress(StateStoreError):
+                stored = self.stored(operator.id)
+                found += [(each.header.key, each.header.states) for each in stored.keyed]
+                found += [each.services for each in stored.timers]
+                found += [each.header for each in stored.elements]
+        return described_in(found)
 
     def _declared(self, shown_as: str, stored_as: str) -> Mapping[str, str]:
         """The types that the user gave for a state; one without a column, "", is that of its values, too."""
@@ -350,6 +366,19 @@ def _python_type_needed(state: str, *, is_map: bool) -> str:
     )
 
 
+def _remedy_in(form: KeyedForm | OperatorForm) -> str:
+    """The option that reads the first part of a form which is shown as bytes, "" where none is known."""
+    found: list[str] = []
+
+    def note(kind: FlinkType) -> FlinkType:
+        if isinstance(kind, Opaque) and kind.remedy:
+            found.append(kind.remedy)
+        return kind
+
+    replaced(form, note)
+    return found[0] if found else ""
+
+
 # Facts of a state for users: its kind, columns, keys and types, and the operator that has it
 
 
@@ -376,6 +405,8 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
             facts["form"] = form.connector.name
         elif isinstance(form.value, PythonBytes):
             facts["type_needed"] = _python_type_needed(state, is_map=True)
+        elif remedy := _remedy_in(form):
+            facts["type_needed"] = remedy
         placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
         columns, rows = form.schema, form.row_key
         return StateInfo(state, kind, columns, rows, rows, placement=placement, facts=facts, operator=words)
@@ -388,6 +419,13 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
         facts["value_type"] = " or ".join(dict.fromkeys(shown(each.element) for each in (form, *found.other_forms)))
     if isinstance(form.element, PythonBytes) or isinstance(form.map_key, PythonBytes):
         facts["type_needed"] = _python_type_needed(state, is_map=form.map_key is not None)
+    elif remedy := _remedy_in(form):
+        facts["type_needed"] = remedy
+    if form.whole:
+        facts["elements"] = (
+            f"not divided, for nothing says where one ends that has {shown(form.element)}; they are, and have their "
+            "fields, once that can be read"
+        )
     if LAST_ACCESS in found.schema.names:
         facts["time_to_live"] = "rows that have expired are included"
     key = ("key", "namespace") if form.has_namespace else ("key",)

@@ -97,8 +97,8 @@ OF_HINT, OF_FORM = 20, (1 << 19) - 1
 FIRST_OF_FIELDS = 63
 ZONE_OFFSET, ZONE, ZONED_DATE_TIME, OFFSET_DATE_TIME, OFFSET_TIME = range(FIRST_OF_FIELDS, 68)
 PERIOD, YEAR, YEAR_MONTH, MONTH_DAY, LOCALE, ADDRESS, FINITE_DURATION, BIG_INT = range(68, 76)
-MOST_TAGS = 76
-MATH_CONTEXT = 76  # never on a tape
+MATH_CONTEXT, CALENDAR, URL = range(76, 79)
+MOST_TAGS = 79
 
 SIDES = 6
 """The number of the names of the sides of an Either, among the enums."""

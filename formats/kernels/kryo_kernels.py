@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from statestore.formats.kernels import kryo_leaves, kryo_parts, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import inlined, kernel, merged, unowned
+from statestore.formats.kernels.compiled import inlined_once, kernel, merged, unowned
 from statestore.formats.kernels.flink_steps import DONE, FULL
 
 Matrix = npt.NDArray[np.int64]
@@ -27,10 +27,10 @@ _parts: dict[str, Any] = {}
 for _name in ("varint", "varlong", "signed", "wrapped", "fixed", "flagged", "text", "named_form", "local_date",
               "local_time", "date_or_time", "class_form", "usual_leaf", "sized", "instant_or_id", "maybe",
               "moment", "field_number", "class_object"):  # fmt: skip
-    _parts[_name] = inlined(_calling(getattr(kryo_parts, _name), _parts))
+    _parts[_name] = inlined_once(_calling(getattr(kryo_parts, _name), _parts))
 for _name in ("put", "put_part", "repeat", "bits", "deltas", "constants", "numbers", "date_part", "date_time",
               "named_leaf", "one_number"):  # fmt: skip
-    _parts[_name] = inlined(_calling(getattr(kryo_leaves, _name), _parts))
+    _parts[_name] = inlined_once(_calling(getattr(kryo_leaves, _name), _parts))
 
 walk_object: Any = merged(_calling(kryo_walk.walk_object, _parts))
 

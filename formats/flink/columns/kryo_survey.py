@@ -17,16 +17,21 @@ from statestore.formats.flink.columns.kryo_object_types import type_of_both
 from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.serializers.flink_types import KryoOf
 
+MOST_OCTETS = 1 << 16
+"""Bytes that are kept of a value that was not read to its end."""
+
 
 @dataclass
 class Notes:
     """The types of the values by the place of their part of a type, and the places of which values are opaque.
 
-    These have the class that stands in the way, None where it is not known.
+    These have the class that stands in the way, None where it is not known. ``octets`` are those of the first value
+    that was not read to its end, from its begin on and not all of what may follow, by the place of its part.
     """
 
     types: dict[int, pa.DataType] = field(default_factory=dict)
     opaque: dict[int, str | None] = field(default_factory=dict)
+    octets: dict[int, bytes] = field(default_factory=dict)
 
 
 _numbers = itertools.count()
@@ -58,3 +63,10 @@ def note_opaque(kind: KryoOf, name: str | None) -> None:
     notes = _taken.get(kind.place)
     if notes is not None:
         notes.opaque.setdefault(kind.place, name)
+
+
+def note_octets(kind: KryoOf, octets: memoryview) -> None:
+    """Note bytes that begin with a value which was not read to its end."""
+    notes = _taken.get(kind.place)
+    if notes is not None:
+        notes.octets.setdefault(kind.place, bytes(octets[:MOST_OCTETS]))

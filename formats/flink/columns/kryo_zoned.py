@@ -19,10 +19,12 @@ from statestore.formats.flink.columns.faults import Wrong
 from statestore.formats.flink.columns.kryo_leaf_columns import days, plain_texts
 from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.columns.time_texts import date_time_texts, time_texts
+from statestore.formats.flink.layouts.kryo_classes import CONSTANTS
 from statestore.formats.kernels import kryo_forms as forms
 from statestore.formats.kernels.arrays import Bools, Ints
 
 _MOST_PORT = 65535
+_ROUNDING = 4
 _UNIT_NANOS: Ints = np.array([1, 10**3, 10**6, 10**9, 60 * 10**9, 3600 * 10**9, 86400 * 10**9])
 _MOST_OFFSET = 18 * 3600
 _MOST_YEAR = 999_999_999
@@ -53,6 +55,8 @@ def with_texts(tape: Tape, is_old: bool) -> Tape:
         if len(rows) and kind == forms.FINITE_DURATION:
             nanos = _nanos(tape, *_fields(tape, rows))
             tag[rows], value[rows], more[rows] = forms.DURATION, nanos // _SECOND, nanos % _SECOND
+        elif len(rows) and kind == forms.CALENDAR:
+            tag[rows], value[rows] = forms.MILLIS, tape.value[_fields(tape, rows)[1]]
         elif len(rows) and kind == forms.BIG_INT:
             numbers = value[rows].astype(">i8").view(np.uint8)
             tag[rows], value[rows], more[rows] = forms.BIG_INTEGER, base + np.arange(0, len(numbers), 8), 8
@@ -96,9 +100,10 @@ def _in_bounds(value: Ints, least: int, most: int) -> Ints:
     return value
 
 
-def _strings(tape: Tape, rows: Ints) -> pa.Array:
-    """Texts of which none is null."""
-    _check(np.isin(tape.tag[rows], (forms.TEXT, forms.UTF_TEXT, forms.EMPTY_TEXT)))
+def _strings(tape: Tape, rows: Ints, *, or_null: bool = False) -> pa.Array:
+    """Texts of which none is null, or empty ones in place of nulls."""
+    texts = (forms.TEXT, forms.UTF_TEXT, forms.EMPTY_TEXT)
+    _check(np.isin(tape.tag[rows], (*texts, forms.NULL) if or_null else texts))
     return plain_texts(tape, rows)
 
 
@@ -206,6 +211,26 @@ def _nanos(tape: Tape, length: Ints, *parts: Ints) -> Ints:
     return count * nanos
 
 
+def _context(tape: Tape, precision: Ints, *parts: Ints) -> pa.Array:
+    """Return the precision and the rounding. Kryo 5 has a 1 in front of the constant."""
+    *_, rounding = parts
+    names = pa.array(CONSTANTS[_ROUNDING])
+    _check((tape.tag[rounding] == forms.CONSTANT) & (tape.value[rounding] < len(names)))
+    shown = _number(_in_bounds(tape.value[precision], 0, 2**31 - 1))
+    return _joined("precision=", shown, " roundingMode=", names.take(pa.array(tape.value[rounding])))
+
+
+def _url(
+    tape: Tape, server: Ints, file: Ints, code: Ints, host: Ints, port: Ints, protocol: Ints, ref: Ints
+) -> pa.Array:
+    """Return protocol://server/file#ref, of which the server and the last part may be missing."""
+    _check((tape.tag[code] == forms.INT) & (tape.tag[port] == forms.INT))
+    servers, _, refs = (_strings(tape, each, or_null=True) for each in (server, host, ref))
+    front = pc.if_else(pc.equal(servers, ""), "", _joined("//", servers))
+    behind = pc.if_else(pa.array(tape.tag[ref] == forms.NULL), "", _joined("#", refs))
+    return _joined(_strings(tape, protocol), ":", front, _strings(tape, file), behind)
+
+
 _TEXTS: Mapping[int, Callable[..., pa.Array]] = {
     forms.ZONE_OFFSET: _offsets,
     forms.ZONE: _strings,
@@ -218,5 +243,7 @@ _TEXTS: Mapping[int, Callable[..., pa.Array]] = {
     forms.MONTH_DAY: _month_day,
     forms.LOCALE: _locale,
     forms.ADDRESS: _address,
+    forms.MATH_CONTEXT: _context,
+    forms.URL: _url,
 }
 """The texts for the entries of the fields, those of Kryo 2 in the order that Kryo 5 has."""

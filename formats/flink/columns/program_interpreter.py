@@ -10,7 +10,7 @@ from itertools import pairwise
 from struct import Struct
 
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
-from statestore.formats.flink.columns.kryo_survey import note_opaque
+from statestore.formats.flink.columns.kryo_survey import note_octets, note_opaque
 from statestore.formats.flink.columns.kryo_tapes import Scratch, end_of, forms_of, unknown_class
 from statestore.formats.flink.columns.kryo_thrown import is_thrown, thrown
 from statestore.formats.flink.columns.program_writer import Program
@@ -242,11 +242,15 @@ class ProgramInterpreter:
             self._scratch[number] = Scratch(0)
         try:
             return end_of(forms_of(kind), self._data, at, end, self._scratch[number])
+        except Wrong:
+            note_octets(kind, self._data[at:end])
+            raise
         except Opacity:
             found = thrown(self._data, at, end) if is_thrown(kind) else None
             if found is not None:
                 return found[1]
             name = unknown_class(self._data, self._scratch[number])
+            note_octets(kind, self._data[at:end])
             note_opaque(kind, name)
             raise Opacity(
                 f"an object of {whose(kind)} of {f'class {name}' if name else 'a class'}, whose form is not public",

@@ -110,7 +110,9 @@ def is_of_java(name: str) -> bool:
 
 
 def declared_text(found: JobClass) -> str:
-    """The declaration of a class, as `class_of` reads it."""
+    """The declaration of a class, as `class_of` reads it. It does not tell which constants of an enum have a body."""
+    if found.constants is not None:
+        return f"enum<{', '.join(found.constants)}{'' if found.is_final else ' {}'}>"
     inside = ", ".join(f"{type_text(each.type)} {each.name}" for each in found.fields)
     return f"{'final ' if found.is_final else ''}class<{inside}>"
 

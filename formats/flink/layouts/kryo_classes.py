@@ -118,6 +118,7 @@ _MAP_VIEWS = (
 )  # fmt: skip
 _IMMUTABLE_LISTS = ("ListN", "List12", "SubList", "SetN", "Set12")
 _COMPARATORS = ("java.util.Collections$ReverseComparator", "java.lang.String$CaseInsensitiveComparator")
+_CALENDARS = ("java.util.GregorianCalendar", "java.util.JapaneseImperialCalendar", "sun.util.BuddhistCalendar")
 _ENTRIES = ("AbstractMap$SimpleEntry", "AbstractMap$SimpleImmutableEntry", "KeyValueHolder")
 _CHARSETS = ("US_ASCII", "ISO_8859_1", "UTF_8", "UTF_16", "UTF_16BE", "UTF_16LE", "UTF_32", "UTF_32BE", "UTF_32LE",
              "ISO_8859_15", "MS1250", "MS1251", "MS1252")  # fmt: skip
@@ -126,7 +127,8 @@ _OF_ANY = ("java.lang.Number", "java.math.BigDecimal", "java.math.BigInteger", "
            "java.lang.CharSequence", "java.io.Serializable", "java.lang.Iterable", "java.sql.Date", "java.sql.Time",
            "java.sql.Timestamp", "java.util.ArrayList", "java.util.LinkedList", "java.util.HashSet",
            "java.util.LinkedHashSet", "java.util.TreeSet", "java.util.HashMap", "java.util.LinkedHashMap",
-           "java.util.TreeMap", "java.util.BitSet", "java.util.Map$Entry", "java.net.InetSocketAddress")  # fmt: skip
+           "java.util.TreeMap", "java.util.BitSet", "java.util.Map$Entry", "java.net.InetSocketAddress",
+           "java.util.Calendar", "java.util.GregorianCalendar")  # fmt: skip
 _OF_FINAL = ("[I", "[J", "[D", "[F", "[S", "[C", "[Z", "[B", "[Ljava.lang.String;", "java.util.UUID",
              "java.time.LocalDate", "java.time.LocalTime", "java.time.LocalDateTime", "java.time.Instant",
              "java.time.Duration", "java.util.Optional", "java.time.ZonedDateTime", "java.time.OffsetDateTime",
@@ -222,6 +224,9 @@ def _by_name(is_old: bool) -> dict[str, _Form]:
         found[f"java.util.ImmutableCollections${name}"] = (forms.LIST, 1, 0, 1)
     for name in ("MapN", "Map1"):
         found[f"java.util.ImmutableCollections${name}"] = _tracked(forms.MAP)
+    for name in _CALENDARS:
+        found[name] = _tracked(forms.CALENDAR)
+    found["java.math.MathContext"] = _tracked(forms.MATH_CONTEXT)
     for name in _COMPARATORS:
         found[name] = _tracked(forms.NOTHING)
     for name in _ENTRIES:
@@ -230,6 +235,7 @@ def _by_name(is_old: bool) -> dict[str, _Form]:
         found[f"[L{name};"] = _tracked(forms.OBJECTS, -1)
     if is_old:
         found["java.util.concurrent.ConcurrentSkipListMap"] = _tracked(forms.MAP)
+        found["java.net.URL"] = _tracked(forms.URL)
     else:
         found["java.util.concurrent.ConcurrentSkipListMap"] = _tracked(forms.MAP, 1)
         found["java.net.URL"] = _tracked(forms.TEXT)
@@ -263,16 +269,14 @@ def _placed(form: _Form, firsts: Mapping[int, int], of_fields: Mapping[int, tupl
     return (kind, tracked, firsts[kind], len(of_fields[kind])) if kind in of_fields else form
 
 
-def _numbers_of_scala(rows: list[_Form], is_old: bool, is_scala: bool) -> dict[str, int]:
+def _numbers_of_scala(rows: list[_Form], context: _Form, is_scala: bool) -> dict[str, int]:
     """Add the forms of the fields of Scala's big numbers, and return the forms of these.
 
-    A ``BigDecimal`` is a number of Java, the hash code and a ``MathContext``, which is the precision and the rounding.
+    A ``BigDecimal`` is a number of Java, the hash code and a ``MathContext``, whose form is ``context``.
     A job with Flink's Scala API has a Scala before 2.13, whose ``BigInt`` is a number of Java.
     """
-    context = len(rows)
-    rows += [_plain(forms.INT), *_constant_of_a_field(is_old, 4)]
     decimal = len(rows)
-    rows += [_tracked(forms.BIG_DECIMAL), _plain(forms.INT), (forms.MATH_CONTEXT, 1, context, decimal - context)]
+    rows += [_tracked(forms.BIG_DECIMAL), _plain(forms.INT), context]
     whole = len(rows)
     rows += [_tracked(forms.BIG_INTEGER)]
     rows += [(forms.SHOWN, 1, decimal, 3), (forms.SHOWN, 1, whole, 1) if is_scala else _tracked(forms.BIG_INT)]
@@ -360,6 +364,13 @@ def kryo_forms(
     of_fields = dict(_of_fields(is_old).values())
     of_fields[forms.LOCALE] = (_plain(forms.TEXT),) * 3
     of_fields[forms.ADDRESS] = (_plain(forms.TEXT), _plain(forms.UNSIGNED))
+    text, number = _tracked(forms.TEXT), _plain(forms.INT)
+    of_fields[forms.URL] = (text, text, number, text, number, text, text)
+    of_fields[forms.CALENDAR] = (
+        _plain(forms.TEXT), _plain(forms.MILLIS, forms.MILLIS), _plain(forms.BOOL), _plain(forms.UNSIGNED),
+        _plain(forms.UNSIGNED), _plain(forms.LONG),
+    )  # fmt: skip
+    of_fields[forms.MATH_CONTEXT] = (number, *_constant_of_a_field(is_old, 4))
     of_fields[forms.FINITE_DURATION] = (_plain(forms.LONG), *_constant_of_a_field(is_old, 2))
     firsts: dict[int, int] = {}
     for kind, fields in of_fields.items():  # behind one another, as the walk takes them
@@ -379,7 +390,7 @@ def kryo_forms(
     elements = {each: row(_plain(_PRIMITIVES[each])) for each in ("int", "long")}
     shown = _shown_by_one_field(rows, _placed(_tracked(forms.FINITE_DURATION), firsts, of_fields), elements)
     wrapper = shown.pop("")
-    named |= shown | _numbers_of_scala(rows, is_old, is_scala)
+    named |= shown | _numbers_of_scala(rows, rows[named["java.math.MathContext"]], is_scala)
     named |= {name: row(form) for name, form in scala.ALWAYS_NAMED.items()}
     if not is_scala:
         named["scala.Some"] = row(scala.FIELD[is_old])

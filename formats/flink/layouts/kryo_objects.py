@@ -64,6 +64,18 @@ TUPLES: Mapping[str, JobClass] = {
 _OPTIONALS = ("java.util.Optional", "java.util.concurrent.atomic.AtomicReference", "scala.Option", "scala.Some")
 """Classes with one field of a variable's type; with Flink's Scala API those of Scala have another form."""
 _PRIVATE = re.compile(r"(?:[^$]+\$)+\$(?=[^$]+$)")
+_STATISTICS: Mapping[str, Mapping[str, str]] = {
+    "Int": {"count": "long", "sum": "long", "min": "int", "max": "int"},
+    "Long": {"count": "long", "sum": "long", "min": "long", "max": "long"},
+    "Double": {name: "long" if name == "count" else "double"
+               for name in ("count", "sum", "sumCompensation", "simpleSum", "min", "max")},
+}  # fmt: skip
+STATISTICS: Mapping[str, JobClass] = {
+    name: JobClass(name, tuple(JobField(field, JavaType(kind)) for field, kind in fields.items()))
+    for numbers, fields in _STATISTICS.items()
+    for name in (f"java.util.{numbers}SummaryStatistics",)
+}
+"""Statistics of numbers, which Kryo writes as objects of any class."""
 _UNKNOWN: Form = (forms.FIELD, forms.UNKNOWN, 0, 0)
 _NAMED: Form = (forms.FIELD, 0, 0, 0)
 _Types = tuple[tuple[str, JavaType], ...]
@@ -113,7 +125,7 @@ class ObjectForms:
         is_old: bool,
         is_scala: bool,
     ) -> None:
-        self.classes = {**TUPLES, **{each.name: each for each in classes}}
+        self.classes = {**TUPLES, **STATISTICS, **{each.name: each for each in classes}}
         self.rows, self.known, self.own = rows, known, own
         self.is_old, self.is_scala = is_old, is_scala
         self.objects: list[ObjectFields] = []

@@ -139,7 +139,7 @@ def test_a_class_that_no_job_has_brings_no_option() -> None:
     kind = kind_of("1.20.0")
 
     def told(kind: KryoOf, name: str | None) -> str:
-        found = _without(kind, (True, name))
+        found = _without(kind, (True, name, b""))
         assert isinstance(found, Opaque)
         return whose(found)
 

@@ -192,8 +192,8 @@ def test_objects_of_scala_are_refused_with_the_options_that_read_them(is_scala: 
 
 
 def test_a_state_says_which_option_reads_an_object() -> None:
-    found = _without(kind_of(SCALA, classes=()), (True, "shop.Shape$Empty$"))
-    other = _without(kind_of(SCALA, has_defaults=True), (True, "shop.Empty$"))
+    found = _without(kind_of(SCALA, classes=()), (True, "shop.Shape$Empty$", b""))
+    other = _without(kind_of(SCALA, has_defaults=True), (True, "shop.Empty$", b""))
     assert isinstance(found, Opaque) and "--type 'class:shop.Shape$Empty$=enum<Empty>'" in whose(found)
     assert isinstance(other, Opaque) and "enum<" not in whose(other)
     declared = JobClass("shop.Empty$", constants=("Empty",), is_final=True)
