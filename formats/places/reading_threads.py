@@ -52,8 +52,8 @@ def in_order(work: Callable[[P], R], pieces: Iterable[P], threads: int) -> Itera
     """Yield ``work(piece)`` for each piece in order.
 
     With several threads, work runs ahead of the consumer by at most two pieces a thread. A generator that is closed
-    early waits for the work under way. An error is raised where its result would have been yielded. A single piece needs
-    no threads, which take longer to begin than a small one.
+    early waits for the work under way. An error is raised where its result would have been yielded. No threads begin
+    for a single piece.
     """
     pieces = iter(pieces)
     first = [] if threads <= 1 else list(islice(pieces, 2))

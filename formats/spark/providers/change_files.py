@@ -32,7 +32,7 @@ def plain_bytes(folder: Folder, file: DataFile) -> Iterator[bytes]:
         head = stream.read(HEAD_BYTES)
         if folder.seen is not None:
             folder.seen.covered[path] = isinstance(stream, VerifiedStream) or has_checksums(head)
-        yield from decompressed(head, stream, path)
+        yield from decompressed(stream, path, head)
 
 
 def is_covered(folder: Folder, name: str) -> bool | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.flink.fixtures import copied, manifest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.checks.verify_report import Verification
@@ -147,3 +148,20 @@ def test_a_lost_offset_of_a_key_group(tmp_path: Path) -> None:
             assert told(statestore.verify(folder))
             tried += 1
     assert tried >= 4
+
+
+@pytest.mark.parametrize("name", mostly_slow(["custom-rocksdb", "async-forst", "operator-rocksdb"], 1))
+def test_a_table_of_another_database(tmp_path: Path, name: str) -> None:
+    """It has the size that metadata says, and right checksums: keys and sequence numbers are those of another one."""
+    job = copied(name, tmp_path) / Path(str(manifest(name)["snapshots"][-1]["path"])).parent
+    tables: dict[int, dict[bytes, Path]] = {}
+    for file in sorted(job.rglob("*")):
+        content = file.read_bytes() if file.is_file() else b""
+        if content.endswith(bytes.fromhex("f7cff485b741e288")):
+            tables.setdefault(len(content), {})[content] = file
+    pairs = [list(each.items())[:2] for each in tables.values() if len(each) > 1][:2]
+    assert pairs
+    for (own, file), (other, _) in pairs:
+        file.write_bytes(other)
+        assert any(not each.ok for each in statestore.verify(job, deep=True)), file
+        file.write_bytes(own)
