@@ -57,6 +57,8 @@ def rows_with_classes(
         except OpaqueClassError as error:
             found = [each for name in error.classes for each in _looked_up(name, code)]
             new = {each.name: each for each in found if each.name not in known}
+            if not new and not (code and error.classes):
+                raise  # an error that is its own cause would keep the frames of the read, and the files open in them
             if not new:
                 raise _explained(error, code) from error
             code.used.update(new)
@@ -74,8 +76,6 @@ def _looked_up(name: str, code: JobCode) -> list[JobClass]:
 
 def _explained(error: OpaqueClassError, code: JobCode) -> UnsupportedError:
     """The error, with what the jars have of the class."""
-    if not code or not error.classes:
-        return error
     name = error.classes[0]
     reason = code.reason(name)
     return reworded(error, f"{error.message}; {reason}")

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -28,6 +28,7 @@ from statestore.formats.places.locations import Location, no_access, reach_locat
 from statestore.formats.places.regular_files import is_strange
 from statestore.formats.places.s3_objects import S3Object, SizeError, s3_object
 
+T = TypeVar("T")
 PARALLEL_REQUESTS = 16
 MAX_SMALL_BYTES = 64 << 20
 """Upper bound of a file that is read whole; a larger one is not read."""
@@ -62,10 +63,16 @@ class FileRules:
 
 @dataclass(frozen=True)
 class Seen:
-    """Listings by path and name, and the contents of files that were read, by path."""
+    """Listings by path and name, and the contents of files that were read, by path.
+
+    ``forms`` are the results of `Folder.listed_as`. ``covered`` are the data files that were read, by path, and whether
+    a checksum covers their content.
+    """
 
     listings: dict[str, Mapping[str, pafs.FileInfo]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    forms: dict[tuple[str, Callable[..., Any]], Any] = field(default_factory=dict)
+    covered: dict[str, bool] = field(default_factory=dict)
 
 
 def nowhere(path: str) -> Folder:
@@ -123,6 +130,16 @@ class Folder:
     def files(self) -> dict[str, int]:
         """Sizes of the folder's files by name, without hidden and temporary ones; empty if there is no such folder."""
         return {info.base_name: info.size or 0 for info in self.entries() if info.type == pafs.FileType.File}
+
+    def listed_as(self, form: Callable[[Mapping[str, int]], T]) -> T:
+        """Return ``form`` of the folder's files, which a memory keeps with the listing: nobody may change it."""
+        if self.seen is None:
+            return form(self.files())
+        key = (self.path, form)
+        if key not in self.seen.forms:
+            self.seen.forms[key] = form(self.files())
+        found: T = self.seen.forms[key]
+        return found
 
     def folders(self) -> list[str]:
         """Names of the folders in the folder."""

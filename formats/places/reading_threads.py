@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain, islice
 from typing import TypeVar
 
 MOST = 8
@@ -51,13 +52,17 @@ def in_order(work: Callable[[P], R], pieces: Iterable[P], threads: int) -> Itera
     """Yield ``work(piece)`` for each piece in order.
 
     With several threads, work runs ahead of the consumer by at most two pieces a thread. A generator that is closed
-    early waits for the work under way. An error is raised where its result would have been yielded.
+    early waits for the work under way. An error is raised where its result would have been yielded. No threads begin
+    for a single piece.
     """
-    if threads <= 1:
-        for piece in pieces:
+    pieces = iter(pieces)
+    first = [] if threads <= 1 else list(islice(pieces, 2))
+    if len(first) < 2:
+        for piece in chain(first, pieces):
             yield work(piece)
         return
     waiting: deque[Future[R]] = deque()
+    pieces = chain(first, pieces)
     with ThreadPoolExecutor(threads) as pool:
         try:
             for piece in pieces:

@@ -27,7 +27,7 @@ from statestore.formats.spark.key_lookup import placed_columns
 from statestore.formats.spark.providers.partition_load import (
     Partition,
     files_of_batch,
-    keys_of_file,
+    keys_of_files,
     open_partition,
 )
 from statestore.formats.spark.rows.key_placement import partitions_of
@@ -55,31 +55,38 @@ class PlacementCheck:
         """Return the files of the batch that have keys of other partitions; none where no row is misplaced."""
         if not self.misplaced:
             return ()
-        partition = self._opened()
+        partition, decoder = self._opened(), self._decoder()
         # The keys of tables are those of the zip that names them.
-        return list(self._in_files(partition, [file for file in files_of_batch(partition) if file.kind != "table"]))
+        files = [file for file in files_of_batch(partition) if file.kind != "table"]
+        found = (self._in_file(partition, file, decoder, keys) for file, keys in keys_of_files(partition, files))
+        return [each for of_file in found for each in of_file]
 
     def findings_in_changes(self, batches: Collection[int]) -> Iterator[FileFinding]:
-        """Yield the files of changes of batches that have keys of other partitions.
+        """Yield the files of changes of batches that have keys of other partitions; each is read once.
 
-        A state that begins with a snapshot is read without the changes before it, and the history with them.
+        A state that begins with a snapshot is read without the changes before it, and the history with them. A file
+        that cannot be read is left to the reads of its batch.
         """
-        partition = self._opened()
-        yield from self._in_files(
-            partition, [file for file in partition.files if file.kind in CHANGES and file.version - 1 in batches]
-        )
+        partition, decoder = self._opened(), self._decoder()
+        files = [file for file in partition.files if file.kind in CHANGES and file.version - 1 in batches]
+        for file, keys in keys_of_files(partition, files):
+            with suppress(StateStoreError):
+                yield from self._in_file(partition, file, decoder, keys)
 
     def _opened(self) -> Partition:
         return open_partition(self.checkpoint, self.state_view.store, self.partition, self.state_view.family.name)
 
-    def _in_files(self, partition: Partition, files: Iterable[DataFile]) -> Iterator[FileFinding]:
+    def _decoder(self) -> Decoder:
         form = row_form(self.checkpoint, self.state_view)
-        decoder = decoder_of(self.checkpoint, self.state_view, form, (_KEY,), partition=self.partition)
-        for file in files:
-            places = [self._places(_keys(decoder, keys)) for keys in keys_of_file(partition, file) if len(keys)]
-            elsewhere = Counter(each for found in places for each in found[self._is_misplaced(found)].tolist())
-            if elsewhere:
-                yield self._finding(partition, file, sum(map(len, places)), elsewhere)
+        return decoder_of(self.checkpoint, self.state_view, form, (_KEY,), partition=self.partition)
+
+    def _in_file(
+        self, partition: Partition, file: DataFile, decoder: Decoder, pieces: Iterable[Cells]
+    ) -> Iterator[FileFinding]:
+        places = [self._places(_keys(decoder, keys)) for keys in pieces if len(keys)]
+        elsewhere = Counter(each for found in places for each in found[self._is_misplaced(found)].tolist())
+        if elsewhere:
+            yield self._finding(partition, file, sum(map(len, places)), elsewhere)
 
     def _finding(self, partition: Partition, file: DataFile, keys: int, elsewhere: Counter[int]) -> FileFinding:
         path = partition.folder.at(file.name).path
@@ -119,7 +126,7 @@ def misplaced_in_changes(
 ) -> Iterator[FileFinding]:
     """Yield the files of changes of batches, in all partitions, that have keys of another partition.
 
-    A file that cannot be read is left to the reads of its batch.
+    The batches place rows alike. What cannot be read is left to the reads of its batch.
     """
     for number in state_view.store.partitions:
         check = placement_check(checkpoint, state_view, number)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, d
 from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.given_types import NOTHING_GIVEN, Given
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
-from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.query_metadata import Batch, query_job
 from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import (
@@ -51,15 +52,14 @@ from statestore.formats.spark.checkpoint.state_views import (
 )
 from statestore.formats.spark.key_lookup import placement_hashes
 from statestore.formats.spark.misplaced_keys import misplaced_in_changes, placement_check
+from statestore.formats.spark.providers.change_files import is_covered
 from statestore.formats.spark.providers.partition_load import (
     Partition,
     files_of_batch,
     open_partition,
     split_partition,
 )
-from statestore.formats.spark.providers.stored_checksums import has_checksum
 from statestore.formats.spark.providers.stored_rows import KeyBounds
-from statestore.formats.spark.query_job import operator_words, query_job
 from statestore.formats.spark.read_parts import BatchesPart, LookupPart, batches_parts, lookup_parts, read_lookup
 from statestore.formats.spark.readable_batches import (
     batches_left,
@@ -78,6 +78,7 @@ from statestore.formats.spark.unrecorded_state import check_begun, check_given, 
 from statestore.formats.values.filters import Filter, mask
 
 OPERATOR_STATE = "state_0"
+_OF_ROCKSDB = ("zip", "table")
 
 
 @dataclass(frozen=True)
@@ -190,12 +191,12 @@ class CheckpointSource(Source):
             ("key",),
             row_key(state_view),
             placement=(PARTITION.name,),
-            operator=operator_words(self.shown[state].kind, self.shown[state].operator_id),
+            operator=f"{self.shown[state].kind} [{self.shown[state].operator_id}]",
             one_zero=has_one_zero(self.checkpoint.operator(state_view.operator_id), state_view),
         )
 
     def job_info(self) -> Job:
-        return query_job(self.checkpoint)
+        return query_job(self.checkpoint.query_id, self.checkpoint.batch)
 
     def newest(self, state: str) -> int:
         return self.checkpoint.batches[-1]
@@ -308,12 +309,21 @@ class CheckpointSource(Source):
         view = self.state_view(state)
         found = list(log_findings(self.checkpoint, view.store, versions))
         if len(versions) > 1:
-            for number in versions:  # each with its own number of partitions
-                with suppress(StateStoreError):
-                    at = self._at(state, number)
-                    found += misplaced_in_changes(at.checkpoint, at.state_view, [number])
+            found += self._misplaced(state, versions)
             found += differing_bases(self.checkpoint, view, versions)
         return found
+
+    def _misplaced(self, state: str, versions: Sequence[int]) -> Iterator[FileFinding]:
+        """Yield the files of changes with keys of another partition: those of batches that place rows alike together,
+        so that each partition is listed, and each file read, once."""
+        opened = []
+        for number in versions:
+            with suppress(StateStoreError):
+                opened.append(self._at(state, number))
+        for _, alike in groupby(opened, lambda at: (at.state_view, at.checkpoint.batch.settings)):
+            first, *others = alike
+            batches = {first.version, *(each.version for each in others)}
+            yield from misplaced_in_changes(first.checkpoint, first.state_view, batches)
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
@@ -437,7 +447,10 @@ class CheckpointAt(StateAt):
         return unsafe_columns(self.checkpoint, self.state_view)
 
     def has_checksum(self, file: StateFile) -> bool | None:
-        return has_checksum(self.checkpoint, file)
+        if file.role in _OF_ROCKSDB or self.checkpoint.has_checksums:
+            return True
+        *folders, name = file.name.split("/")
+        return is_covered(self.checkpoint.root.at(*folders), name)
 
     def placement(self, part: PartitionPart | LookupPart) -> Placement | None:
         if isinstance(part, LookupPart) or not self.state_view.store.count:

@@ -378,12 +378,12 @@ def _walk_interpreted(
 
 def _refusal(program: Program, data: Bytes, at: int, stop: int, framed: bool, origin: str) -> StateStoreError:
     """The error for a record that cannot be walked."""
-    fault: Wrong | Opacity = Wrong("bytes that no value has", "a value of the state's type")
     try:
         ProgramInterpreter(program, data.data).record(at, stop, framed)
-    except (Wrong, Opacity) as found:
-        fault = found
-    return _told(fault, data, at, stop, origin)
+    except (Wrong, Opacity) as fault:
+        # A fault that outlived this block would keep its own frame, and with it the files of the read.
+        return _told(fault, data, at, stop, origin)
+    return _told(Wrong("bytes that no value has", "a value of the state's type"), data, at, stop, origin)
 
 
 def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> StateStoreError:

@@ -99,8 +99,7 @@ def savepoint_entries(window: BlockWindow, state: int, states: int) -> Iterator[
     while True:
         number = int.from_bytes(window.take(2), "big")
         if number == _END:
-            if not window.partial and not window.is_empty():
-                raise damaged(window.path, "found bytes behind the end of a key group")
+            _check_end(window)
             return
         if number >= states:
             raise damaged(window.path, f"found state {number} in a key group, expected one of {states}")
@@ -114,7 +113,15 @@ def savepoint_entries(window: BlockWindow, state: int, states: int) -> Iterator[
             if stuck and not ended:
                 window.more()
         if number == state:
+            if not window.partial and int.from_bytes(window.take(2), "big") == _END:
+                _check_end(window)
             return
+
+
+def _check_end(window: BlockWindow) -> None:
+    """Raise CorruptError FLINK_FILE for bytes behind the end: those of a key group whose offset was lost."""
+    if not window.partial and not window.is_empty():
+        raise damaged(window.path, "found bytes behind the end of a key group")
 
 
 def _frames(window: BlockWindow, *, emit: bool) -> _Frames:

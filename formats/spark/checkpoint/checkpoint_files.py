@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import pyarrow.fs as pafs
 
+from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import PARALLEL_REQUESTS, FileRules, Folder, Seen
 from statestore.formats.places.reading_threads import in_order
 from statestore.formats.spark.checkpoint.crc_files import VerifiedStream, side_checksums
@@ -83,18 +84,22 @@ class DataFile:
 
 def data_files(folder: Folder) -> list[DataFile]:
     """The state files of a partition's folder, by version; side files (``.crc``) and all others are left out."""
+    return list(folder.listed_as(_data_files))
+
+
+def _data_files(listed: Mapping[str, int]) -> tuple[DataFile, ...]:
     files = []
-    for name, size in folder.files().items():
+    for name, size in listed.items():
         if match := _DATA_FILE.fullmatch(name):
             files.append(DataFile(name, int(match[1]), match[2], match[3], size))
-    return sorted(files, key=lambda file: (file.version, file.kind, file.name))
+    return tuple(sorted(files, key=lambda file: (file.version, file.kind, file.name)))
 
 
 def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Folder, DataFile]]:
     """Yield each file with a folder from which to read it.
 
     Unless the files are local, small ones are fetched while those before them are processed, PARALLEL_REQUESTS at a
-    time.
+    time. One that cannot be fetched is left to its read.
     """
     if folder.is_local:
         yield from ((folder, file) for file in files)
@@ -103,8 +108,12 @@ def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Fold
     def held(file: DataFile) -> Folder:
         if file.size > AHEAD_BYTES:
             return folder
-        data = folder.read_once(file.name)
-        return replace(folder, seen=Seen(files={posixpath.join(folder.path, file.name): data}))
+        try:
+            data = folder.read_once(file.name)
+        except StateStoreError:
+            return folder
+        covered = {} if folder.seen is None else folder.seen.covered
+        return replace(folder, seen=Seen(files={posixpath.join(folder.path, file.name): data}, covered=covered))
 
     requested = list(files)
     yield from zip(in_order(held, requested, min(len(requested), PARALLEL_REQUESTS // 3)), requested, strict=True)

@@ -23,6 +23,7 @@ from typing import Any
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.jobs import Job, JobInput
 from statestore.formats.places.folder import NUMBER, Folder
 from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
@@ -31,6 +32,9 @@ from statestore.formats.values.times import MAX_MS, MIN_MS
 _PREFIX = "spark.sql.streaming."
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _COUNT = re.compile(r"[1-9][0-9]{0,9}")
+_MOST_SHOWN = 200  # characters of a position
+_NOTHING = "-"
+_NUMBERED = re.compile(r"(\w+):([\[{\"\d-].*)")  # format 2 of the log; a position is JSON, which begins otherwise
 _STORE_NAME = re.compile(r"[\w$-][\w$. -]{0,199}")
 
 
@@ -272,3 +276,20 @@ def _store_name(name: Any, path: str) -> str:
     if not isinstance(name, str) or not _STORE_NAME.fullmatch(name):
         raise corrupt_file(path, f"found a store named {str(name)[:80]!r}, expected a plain name such as default")
     return name
+
+
+def query_job(query_id: str, batch: Batch) -> Job:
+    """Return the query as of a batch as a job: its sources, with their positions from the log of offsets."""
+    unrecorded = "Which operator feeds which is not recorded in the checkpoint; their numbers count from the sink."
+    offsets = batch.offsets
+    inputs = None if offsets is None else tuple(_source(number, line) for number, line in enumerate(offsets))
+    return Job(f"query {query_id}" if query_id else "query", unrecorded, inputs=inputs)
+
+
+def _source(number: int, line: str) -> JobInput:
+    numbered = _NUMBERED.fullmatch(line)
+    name, position = numbered.groups() if numbered else (str(number), line)
+    if position == _NOTHING:
+        return JobInput(f"source {name}", "nothing read yet")
+    shown = position if len(position) <= _MOST_SHOWN else position[:_MOST_SHOWN] + "…"
+    return JobInput(f"source {name}", f"read up to {shown}")

@@ -15,11 +15,13 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint_files import AHEAD_BYTES, DataFile, parse_json
+from statestore.formats.spark.checkpoint.crc_files import VerifiedStream
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row
-from statestore.formats.spark.providers.compression import decompressed
+from statestore.formats.spark.providers.compression import HEAD_BYTES, decompressed, has_checksums
 from statestore.formats.spark.providers.file_records import DELETE, Changes, read_records
 
 
@@ -27,7 +29,25 @@ def plain_bytes(folder: Folder, file: DataFile) -> Iterator[bytes]:
     """The decompressed bytes of a data file. Raises NotFoundError SPARK_STATE_NOT_FOUND if it was purged meanwhile."""
     path = folder.at(file.name).path
     with _opened(folder, file) as stream:
-        yield from decompressed(stream, path)
+        head = stream.read(HEAD_BYTES)
+        if folder.seen is not None:
+            folder.seen.covered[path] = isinstance(stream, VerifiedStream) or has_checksums(head)
+        yield from decompressed(stream, path, head)
+
+
+def is_covered(folder: Folder, name: str) -> bool | None:
+    """Return whether a checksum beside a file, or of its codec, covers the rows of a file of changes or a snapshot.
+
+    The memory of the folder knows it of what was read; another file is opened. None where it cannot be.
+    """
+    known = None if folder.seen is None else folder.seen.covered.get(folder.at(name).path)
+    if known is not None:
+        return known
+    try:
+        with folder.stream(name) as stream:
+            return isinstance(stream, VerifiedStream) or has_checksums(stream.read(HEAD_BYTES))
+    except (OSError, StateStoreError):
+        return None
 
 
 def _opened(folder: Folder, file: DataFile) -> IO[bytes]:

@@ -34,12 +34,17 @@ _CHUNK = 1 << 20
 _TARGET = 1 << 20
 
 
-def decompressed(stream: IO[bytes], path: str) -> Iterator[bytes]:
-    """The plain bytes of a state file, in pieces of at most 64 MiB.
+HEAD_BYTES = 8
+"""The first bytes of a file by which its codec is known."""
+
+
+def decompressed(stream: IO[bytes], path: str, head: bytes | None = None) -> Iterator[bytes]:
+    """The plain bytes of a state file, in pieces of at most 64 MiB. ``head`` are HEAD_BYTES that were read before.
 
     Raises CorruptError SPARK_STATE_FILE, naming ``path``, for an unknown codec, a damaged block or an early end.
     """
-    head = stream.read(8)
+    if head is None:
+        head = stream.read(HEAD_BYTES)
     for magic, read in _CODECS.items():
         if head.startswith(magic):
             yield from read(_Source(stream, head, path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -239,17 +239,43 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
     return [*([] if base is None else [base]), *tables, *plan.changes]
 
 
-def keys_of_file(partition: Partition, file: DataFile) -> Iterator[Cells]:
-    """Yield the stored keys of the family in a base or a file of changes, those of deletions included."""
-    is_change = file.kind in CHANGES
-    base = _base_of(partition, file.version, file.uid) if is_change else file
-    family_id = _family_id(partition, base, file.version)
+def keys_of_files(partition: Partition, files: Iterable[DataFile]) -> Iterator[tuple[DataFile, Iterator[Cells]]]:
+    """Yield bases and files of changes, ascending, each with the stored keys of the family in it, those of deletions
+    included.
+
+    Each file is read once. One that cannot be read raises its error where its keys are read.
+    """
+    family = _FamilyOf(partition)
+    for folder, file in read_ahead(partition.folder, files):
+        yield file, _keys_of(replace(partition, folder=folder), file, family)
+
+
+def _keys_of(partition: Partition, file: DataFile, family: _FamilyOf) -> Iterator[Cells]:
+    family_id = family.id_in(file)
     if family_id is None and partition.store.has_families:
         return
-    if is_change:
+    if file.kind in CHANGES:
         yield from (changes.keys for changes in _file_changes(partition, file, family_id))
     else:
         yield from _base(partition, file, family_id, lambda rows: cells_of(rows.column(0)), None, None)
+
+
+@dataclass
+class _FamilyOf:
+    """The id of a partition's family in one file after the other: that of the file before where changes connect the
+    two, as `_family_id` says."""
+
+    partition: Partition
+    version: int | None = None
+    id: int | None = None
+
+    def id_in(self, file: DataFile) -> int | None:
+        is_change = file.kind in CHANGES
+        if self.version is None or self.version != file.version - is_change:
+            base = _base_of(self.partition, file.version, file.uid) if is_change else file
+            self.id = _family_id(self.partition, base, file.version)
+        self.version = file.version
+        return self.id
 
 
 def _tables(partition: Partition, base: DataFile | None) -> list[DataFile]:

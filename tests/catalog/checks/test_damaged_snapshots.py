@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from support.flink.fixtures import copied, manifest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.checks.verify_report import Verification
@@ -127,3 +129,39 @@ def test_a_savepoint_is_opened_when_it_is_read(tmp_path: Path) -> None:
         warehouse.table(name).scan(version=min(ids)).read_all()
     assert any(first in message for message in told(statestore.verify(folder, deep=True)))
     assert last in str(folder / last)
+
+
+def test_a_lost_offset_of_a_key_group(tmp_path: Path) -> None:
+    """Zero stands for a key group without data: only the bytes that nobody reads then tell that there were some."""
+    folder = newest("heap-timers", tmp_path)
+    metadata = (folder / "_metadata").read_bytes()
+    handles = [task.managed_keyed for op in parsed(folder).operators for task in op.subtasks]
+    offsets = [each.offsets for each in handles if isinstance(each, KeyGroupHandle) and each.form == "savepoint"]
+    tried = 0
+    for each in offsets:
+        row = struct.pack(f">{len(each)}q", *each)
+        assert metadata.count(row) == 1
+        present = [number for number, offset in enumerate(each) if offset]
+        for number in (present[0], present[-1]):
+            lost = struct.pack(f">{len(each)}q", *each[:number], 0, *each[number + 1 :])
+            (folder / "_metadata").write_bytes(metadata.replace(row, lost))
+            assert told(statestore.verify(folder))
+            tried += 1
+    assert tried >= 4
+
+
+@pytest.mark.parametrize("name", mostly_slow(["custom-rocksdb", "async-forst", "operator-rocksdb"], 1))
+def test_a_table_of_another_database(tmp_path: Path, name: str) -> None:
+    """It has the size that metadata says, and right checksums: keys and sequence numbers are those of another one."""
+    job = copied(name, tmp_path) / Path(str(manifest(name)["snapshots"][-1]["path"])).parent
+    tables: dict[int, dict[bytes, Path]] = {}
+    for file in sorted(job.rglob("*")):
+        content = file.read_bytes() if file.is_file() else b""
+        if content.endswith(bytes.fromhex("f7cff485b741e288")):
+            tables.setdefault(len(content), {})[content] = file
+    pairs = [list(each.items())[:2] for each in tables.values() if len(each) > 1][:2]
+    assert pairs
+    for (own, file), (other, _) in pairs:
+        file.write_bytes(other)
+        assert any(not each.ok for each in statestore.verify(job, deep=True)), file
+        file.write_bytes(own)

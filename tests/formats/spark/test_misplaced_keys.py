@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.checkpoints.large_checkpoints import write_checkpoint
 from support.checkpoints.spark_state_fixtures import ARCHIVE, LOCAL, MORE, checkpoint_path, index
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
 from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf, parse_schema
 from statestore.formats.spark.checkpoint.state_views import state_views
 from statestore.formats.spark.misplaced_keys import placement_check
 from statestore.formats.spark.rows.key_placement import hash_of, partition_of, partitions_of
+from statestore.formats.spark.source import open_source
 from statestore.formats.spark.state_rows import read_state
 
 ALL_NAMES = mostly_slow(
@@ -80,6 +85,46 @@ def test_keys_of_several_files_are_counted_apart(tmp_path: Path) -> None:
     told = {Path(each.file).name: each for each in found.problems}
     assert set(told) == {"5.delta", "6.delta"}
     assert told["5.delta"].versions == (4, 5) and told["6.delta"].versions == (5, 5)
+
+
+def streamed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return the number of times that each file is opened from now on, by its path."""
+    opened: Counter[str] = Counter()
+    stream = Folder.stream
+
+    def counted(folder: Folder, name: str | int, **options: Any) -> IO[bytes]:
+        opened[f"{folder.path}/{name}"] += 1
+        return stream(folder, name, **options)
+
+    monkeypatch.setattr(Folder, "stream", counted)
+    return opened
+
+
+def test_each_file_of_changes_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many batches there are: with one look a batch, the looks at all files would be their square."""
+    path = Path(shutil.copytree(checkpoint_path("spark4.3.0-agg__hdfs"), tmp_path / "checkpoint"))
+    for base in path.glob("state/0/*/*.snapshot"):  # only changes are left
+        base.unlink()
+    (path / "state/0/1/3.delta").write_bytes(b"damaged")  # no obstacle to the others
+    shutil.copy(path / "state/0/0/5.delta", path / "state/0/1/5.delta")
+    source = open_source(parse_location(path))
+    opened = streamed(monkeypatch)
+    (found,) = source.file_findings("state", range(6))
+    assert found.file == str(path / "state/0/1/5.delta") and found.version is None
+    deltas = {file: count for file, count in opened.items() if file.endswith(".delta")}
+    assert len(deltas) == 2 * 6 and set(deltas.values()) == {1}
+
+
+def test_no_file_is_opened_to_know_of_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint", 40, 9, 2, snapshots=4)
+    opened = streamed(monkeypatch)
+    (found,) = statestore.verify(path)
+    assert found.ok and {each.kind: (each.files, each.checked_files) for each in found.coverage} == {
+        "snapshot": (2, 0),
+        "delta": (2, 0),
+    }
+    files = {Path(file).name: count for file, count in opened.items() if file.endswith((".delta", ".snapshot"))}
+    assert files == {"8.snapshot": 1, "9.delta": 1}
 
 
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
