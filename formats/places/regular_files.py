@@ -62,9 +62,30 @@ def is_strange(path: str | os.PathLike[str]) -> bool:
     That is one look at the name: of two, a file that is removed between them would be strange.
     """
     try:
-        return not stat.S_ISREG(Path(path).stat().st_mode)
+        return not stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116, a path object would cost more than the look
     except OSError:
         return False
+
+
+def read_regular_once(name: str, most: int, *, within: int | None = None) -> bytes | None:
+    """Read a file whose size is expected to be small: at most ``most`` bytes and one more; None for what is no file.
+
+    ``within``: the descriptor of the folder of the name. Raises OSError as the system does.
+    """
+    descriptor = os.open(name, os.O_RDONLY | _NEVER_WAIT, dir_fd=within)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        found = os.read(descriptor, min(status.st_size, most) + 1)
+        if len(found) < min(status.st_size, most):  # the system may return less at a time
+            parts = [found]
+            while len(found) <= most and (part := os.read(descriptor, _CHUNK)):
+                parts.append(part)
+                found = b"".join(parts)
+    finally:
+        os.close(descriptor)
+    return found
 
 
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:

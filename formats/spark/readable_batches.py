@@ -110,7 +110,7 @@ def _has_tables(folder: Folder, file: DataFile, tables: Mapping[str, int]) -> bo
     return all(tables.get(name) == size for name, size in needed)
 
 
-def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder], list[DataFile]]) -> list[int]:
+def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder], Sequence[DataFile]]) -> list[int]:
     with ThreadPoolExecutor(1 if checkpoint.root.is_local else PARALLEL_REQUESTS) as pool:
         listed = pool.map(lambda number: files_in(checkpoint.folder(store, number)), store.folders)
         files = dict(zip(store.folders, listed, strict=True))

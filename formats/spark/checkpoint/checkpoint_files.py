@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, cast
 
 import pyarrow.fs as pafs
 
-from statestore.formats.places.folder import PARALLEL_REQUESTS, FileRules, Folder, Seen
-from statestore.formats.places.reading_threads import in_order
+from statestore.formats.places.folder import FileRules, Folder
 from statestore.formats.spark.checkpoint.crc_files import VerifiedStream, side_checksums
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.values import expansion
@@ -81,30 +81,14 @@ class DataFile:
     size: int
 
 
-def data_files(folder: Folder) -> list[DataFile]:
+def data_files(folder: Folder) -> Sequence[DataFile]:
     """The state files of a partition's folder, by version; side files (``.crc``) and all others are left out."""
+    return folder.once("data files", partial(_data_files, folder))
+
+
+def _data_files(folder: Folder) -> tuple[DataFile, ...]:
     files = []
     for name, size in folder.files().items():
         if match := _DATA_FILE.fullmatch(name):
             files.append(DataFile(name, int(match[1]), match[2], match[3], size))
-    return sorted(files, key=lambda file: (file.version, file.kind, file.name))
-
-
-def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Folder, DataFile]]:
-    """Yield each file with a folder from which to read it.
-
-    Unless the files are local, small ones are fetched while those before them are processed, PARALLEL_REQUESTS at a
-    time.
-    """
-    if folder.is_local:
-        yield from ((folder, file) for file in files)
-        return
-
-    def held(file: DataFile) -> Folder:
-        if file.size > AHEAD_BYTES:
-            return folder
-        data = folder.read_once(file.name)
-        return replace(folder, seen=Seen(files={posixpath.join(folder.path, file.name): data}))
-
-    requested = list(files)
-    yield from zip(in_order(held, requested, min(len(requested), PARALLEL_REQUESTS // 3)), requested, strict=True)
+    return tuple(sorted(files, key=lambda file: (file.version, file.kind, file.name)))
