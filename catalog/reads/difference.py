@@ -120,7 +120,9 @@ def difference(
     if columns is None:
         names = replace(names, placement=frozenset(bound.placement_columns))
     schema = _schema(shown, names)
-    if not of_keys and not any(has_maps(shown.field(name).type) for name in keys):  # which all rows decide how to compare
+    if not of_keys and not any(
+        has_maps(shown.field(name).type) for name in keys
+    ):  # which all rows decide how to compare
         filters = tuple(bound.difference_filters(*queries))
         queries = [replace(query, filters=filters) for query in queries]
     return _rows_of_tables(_title(bound, old, new), (bound, bound), queries, names, schema)

@@ -135,7 +135,11 @@ class Folder:
 
     def files(self) -> dict[str, int]:
         """Sizes of the folder's files by name, without hidden and temporary ones; empty if there is no such folder."""
-        return {info.base_name: info.size or 0 for info in self.entries() if info.type == pafs.FileType.File}
+        return dict(self.once("files", self._files))
+
+    def _files(self) -> dict[str, int]:
+        file = pafs.FileType.File
+        return {info.base_name: info.size or 0 for info in self.entries() if info.type is file}
 
     def folders(self) -> list[str]:
         """Names of the folders in the folder."""

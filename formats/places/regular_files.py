@@ -62,7 +62,7 @@ def is_strange(path: str | os.PathLike[str]) -> bool:
     That is one look at the name: of two, a file that is removed between them would be strange.
     """
     try:
-        return not stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116, a path object would cost more than the look
+        return not stat.S_ISREG(Path(path).stat().st_mode)
     except OSError:
         return False
 

@@ -158,7 +158,8 @@ class PartitionBatches:
     @property
     def takes_all(self) -> bool:
         """Return whether `named` and `stored` return what they are given."""
-        return self.lookup is None and self.hashes is None and self.groups is None
+        is_whole = self.hashes is None or self.hashes.is_whole
+        return is_whole and self.lookup is None and self.groups is None
 
     def named(self, partition: Partition, changes: Changes) -> Changes:
         """Changes of a partition within the lookup, under the id of `family_id`."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -31,7 +32,7 @@ from support.rows_read import BytesRead
 import statestore
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places import listings
-from statestore.formats.places.folder import Folder
+from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files, spark_folder
 from statestore.formats.spark.providers import change_runs as runs
 from statestore.formats.spark.providers.change_files import changelog_changes, delta_changes
@@ -299,6 +300,22 @@ def _answer(read: Callable[[], Iterator[Any]]) -> list[Any]:
         return _contents(read())
     except CorruptError as error:
         return [error.message]
+
+
+def test_files_of_an_object_store_are_fetched_side_by_side(made: SmallFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fetch waits for fifteen others, so fewer at a time would end in an error."""
+    together = Barrier(PARALLEL_REQUESTS, timeout=60)
+    fetch = Folder.read_once
+
+    def fetched(folder: Folder, name: str, *, gone: str = "") -> bytes:
+        together.wait()
+        return fetch(folder, name, gone=gone)
+
+    folder = spark_folder(pafs.SubTreeFileSystem("/", pafs.LocalFileSystem()), str(made.folder / "state/0/0"))
+    files = (data_files(folder) * PARALLEL_REQUESTS)[: 3 * PARALLEL_REQUESTS]
+    monkeypatch.setattr(Folder, "read_once", fetched)
+    found = [file.version for run in change_runs(folder, files) for file in run.files]
+    assert found == [file.version for file in files]
 
 
 def test_a_report_of_nowhere_is_refused_before_scripts_are_bundled(
