@@ -78,11 +78,11 @@ def read_regular_once(name: str, most: int, *, within: int | None = None) -> byt
         if not stat.S_ISREG(status.st_mode):
             return None
         found = os.read(descriptor, min(status.st_size, most) + 1)
-        if len(found) < min(status.st_size, most):  # the system may return less at a time
+        if len(found) != status.st_size:  # it changed, or the system returned a part of it
             parts = [found]
-            while len(found) <= most and (part := os.read(descriptor, _CHUNK)):
+            while sum(map(len, parts)) <= most and (part := os.read(descriptor, _CHUNK)):
                 parts.append(part)
-                found = b"".join(parts)
+            found = b"".join(parts)
     finally:
         os.close(descriptor)
     return found

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from support.checkpoints.small_checkpoints import (
@@ -30,6 +31,7 @@ from support.checkpoints.spark_state_fixtures import MORE, unpacked
 from support.rows_read import BytesRead
 
 import statestore
+from statestore.connector.report import write
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places import listings
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
@@ -229,9 +231,7 @@ def test_files_that_are_not_as_usual_are_read_all_the_same(made: SmallFiles, tmp
     plain = b"".join(decompressed(BytesIO(path.read_bytes()), str(path)))
     block, last = lz4_stream(plain)[:-21], lz4_stream(b"")[-21:]
     half = lz4_stream(plain[:9])[:-21] + lz4_stream(plain[9:])[:-21]
-    from pyarrow import Codec
-
-    other = bytes(Codec("zstd").compress(plain, asbytes=True))
+    other = bytes(pa.Codec("zstd").compress(plain, asbytes=True))
     for content in (half + last, block, block + last + b"behind", other, lz4_stream(plain + b"behind")):
         path.write_bytes(content)
         path.with_name(f".{path.name}.crc").write_bytes(side_file(content))
@@ -321,8 +321,6 @@ def test_files_of_an_object_store_are_fetched_side_by_side(made: SmallFiles, mon
 def test_a_report_of_nowhere_is_refused_before_scripts_are_bundled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from statestore.connector.report import write
-
     monkeypatch.setattr(write, "_bundle", lambda: pytest.fail("bundled"))
     with pytest.raises(NotFoundError):
         statestore.write_report(tmp_path / "absent", tmp_path / "page.html")
