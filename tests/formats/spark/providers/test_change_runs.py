@@ -231,7 +231,7 @@ def test_files_that_are_not_as_usual_are_read_all_the_same(made: SmallFiles, tmp
     plain = b"".join(decompressed(BytesIO(path.read_bytes()), str(path)))
     block, last = lz4_stream(plain)[:-21], lz4_stream(b"")[-21:]
     half = lz4_stream(plain[:9])[:-21] + lz4_stream(plain[9:])[:-21]
-    other = bytes(pa.Codec("zstd").compress(plain, asbytes=True))
+    other = pa.compress(plain, codec="zstd", asbytes=True)
     for content in (half + last, block, block + last + b"behind", other, lz4_stream(plain + b"behind")):
         path.write_bytes(content)
         path.with_name(f".{path.name}.crc").write_bytes(side_file(content))
@@ -312,7 +312,8 @@ def test_files_of_an_object_store_are_fetched_side_by_side(made: SmallFiles, mon
         return fetch(folder, name, gone=gone)
 
     folder = spark_folder(pafs.SubTreeFileSystem("/", pafs.LocalFileSystem()), str(made.folder / "state/0/0"))
-    files = (data_files(folder) * PARALLEL_REQUESTS)[: 3 * PARALLEL_REQUESTS]
+    files = [*data_files(folder)] * PARALLEL_REQUESTS
+    files = files[: 3 * PARALLEL_REQUESTS]
     monkeypatch.setattr(Folder, "read_once", fetched)
     found = [file.version for run in change_runs(folder, files) for file in run.files]
     assert found == [file.version for file in files]
