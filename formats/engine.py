@@ -430,6 +430,10 @@ class Source(Reader, ABC):
         """
         return None
 
+    def difference_filters(self, state: str, old: int, new: int) -> Sequence[Filter]:
+        """Filters that leave out only rows which are the same in two versions, by default none."""
+        return ()
+
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
         """Picklable slices that may hold rows which pass the filters; by default one for all rows.
 

@@ -156,6 +156,10 @@ class StateTable(ABC):
         """
         return self.pin()
 
+    def difference_filters(self, old: Query, new: Query) -> Sequence[Filter]:
+        """Filters that leave out only rows which are the same in the answers to both queries, by default none."""
+        return ()
+
     def for_tasks(self) -> StateTable:
         """The table for tasks, which read splits and ask nothing else: it is sent without what the plan has seen."""
         return self

@@ -44,7 +44,7 @@ from statestore.formats.notices import notify
 from statestore.formats.replaced_versions import again, cause, explained
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
-from statestore.formats.values.filters import mask, with_whole_structs
+from statestore.formats.values.filters import Filter, mask, with_whole_structs
 
 T = TypeVar("T")
 
@@ -230,6 +230,17 @@ class EngineTable(StateTable):
         if found is not None:
             self._notify(source, [at.version])
         return found
+
+    def difference_filters(self, old: Query, new: Query) -> Sequence[Filter]:
+        """Return filters that leave out only rows which are the same in both versions of a state."""
+        return self.ask(lambda source: self._difference_filters(source, old, new))
+
+    def _difference_filters(self, source: Source, old: Query, new: Query) -> Sequence[Filter]:
+        bound = [self._within_bound(query) for query in (old, new)]
+        if source.info(self.state).has_past or any(query.as_of is not None for query in bound):
+            return ()
+        versions = [version_asked(source, self.state, query) for query in bound]
+        return source.difference_filters(self.state, *versions)
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """Return the columns of the answer that can be read as Spark's own rows."""

@@ -38,6 +38,7 @@ from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.table_columns import unknown_column
+from statestore.formats.values.comparison import has_maps
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.wider_types import cast_wider, widest_type
@@ -113,6 +114,10 @@ def difference(
     if columns is None:
         names = replace(names, placement=frozenset(bound.placement_columns))
     schema = _schema(shown, names)
+    # All rows decide how keys with maps are compared.
+    if not of_keys and not any(has_maps(shown.field(name).type) for name in keys):
+        filters = tuple(bound.difference_filters(*queries))
+        queries = [replace(query, filters=filters) for query in queries]
     return _rows_of_tables(_title(bound, old, new), (bound, bound), queries, names, schema)
 
 

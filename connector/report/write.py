@@ -80,13 +80,13 @@ def write_page(
 ) -> Path:
     """Write the page as `write_report` does. ``selected`` are options of engines by their names in Spark."""
     target = _target(out)
-    bundle = _bundle()
     warehouse = open_warehouse(path, selected).pin()
     names = warehouse.tables() if store is None else [warehouse.open(store).name]
     tables = _bound(warehouse, names)
     described = [summary_of(warehouse, name, tables.get(name)) for name in names]
     charted = [item["store"] for item in described if item["status"] in ("ok", "attention") and item["store"] in tables]
     chosen = {} if key is None else _found([tables[name] for name in charted], key)
+    bundle = _bundle()  # which takes seconds
     commits: set[tuple[int, int]] = set()
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}

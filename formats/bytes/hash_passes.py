@@ -129,6 +129,11 @@ class Rereader(Generic[T]):
         self._read, self._weight, self._most = read, weight, held_bytes
         self._held: list[T] | None = None
 
+    @property
+    def is_one(self) -> bool:
+        """Return whether all of it is known to be one piece, or nothing."""
+        return self._held is not None and len(self._held) <= 1
+
     def read(self) -> Iterator[T]:
         """Yield all of it, in the same order each time."""
         if self._held is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -24,17 +24,18 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.fetched_parts import is_settled
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
+from statestore.formats.places.listings import Entry, list_folder
 from statestore.formats.places.locations import Location, no_access, reach_location
-from statestore.formats.places.regular_files import is_strange
+from statestore.formats.places.regular_files import is_strange, read_regular_once
 from statestore.formats.places.s3_objects import S3Object, SizeError, s3_object
 
-T = TypeVar("T")
 PARALLEL_REQUESTS = 16
 MAX_SMALL_BYTES = 64 << 20
 """Upper bound of a file that is read whole; a larger one is not read."""
 
 NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 """A name that is a plain number; 007 would be a second 7."""
+T = TypeVar("T")
 GONE = "no such file any more: it was removed after it was listed; read again"
 
 
@@ -63,15 +64,14 @@ class FileRules:
 
 @dataclass(frozen=True)
 class Seen:
-    """Listings by path and name, and the contents of files that were read, by path.
+    """Listings by path and name, the contents of files that were read, by path, and what was made of either.
 
-    ``forms`` are the results of `Folder.listed_as`. ``covered`` are the data files that were read, by path, and whether
-    a checksum covers their content.
+    ``covered`` are the data files that were read, by path, and whether a checksum covers their content.
     """
 
-    listings: dict[str, Mapping[str, pafs.FileInfo]] = field(default_factory=dict)
+    listings: dict[str, Mapping[str, Entry]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    forms: dict[tuple[str, Callable[..., Any]], Any] = field(default_factory=dict)
+    made: dict[tuple[str, Hashable], Any] = field(default_factory=dict)
     covered: dict[str, bool] = field(default_factory=dict)
 
 
@@ -90,7 +90,7 @@ class Folder:
     seen: Seen | None = field(default=None, compare=False, repr=False)
 
     def at(self, *names: str | int) -> Folder:
-        return replace(self, path=posixpath.join(self.path, *map(str, names)))
+        return Folder(self.filesystem, posixpath.join(self.path, *map(str, names)), self.rules, self.seen)
 
     @property
     def is_local(self) -> bool:
@@ -107,6 +107,16 @@ class Folder:
     def fresh(self) -> Folder:
         """The folder without its memory, so that reads see it as it is then."""
         return replace(self, seen=None)
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """Return what ``make`` makes of the folder, from its memory where that has it; nobody may change it."""
+        if self.seen is None:
+            return make()
+        key = self.path, what
+        if key not in self.seen.made:
+            self.seen.made[key] = make()
+        found: T = self.seen.made[key]
+        return found
 
     def fetch(self, listings: Iterable[Folder] = (), files: Iterable[tuple[Folder, str | int]] = ()) -> None:
         """List folders and read small files at the same time, for the reads that follow.
@@ -129,17 +139,11 @@ class Folder:
 
     def files(self) -> dict[str, int]:
         """Sizes of the folder's files by name, without hidden and temporary ones; empty if there is no such folder."""
-        return {info.base_name: info.size or 0 for info in self.entries() if info.type == pafs.FileType.File}
+        return dict(self.once("files", self._files))
 
-    def listed_as(self, form: Callable[[Mapping[str, int]], T]) -> T:
-        """Return ``form`` of the folder's files, which a memory keeps with the listing: nobody may change it."""
-        if self.seen is None:
-            return form(self.files())
-        key = (self.path, form)
-        if key not in self.seen.forms:
-            self.seen.forms[key] = form(self.files())
-        found: T = self.seen.forms[key]
-        return found
+    def _files(self) -> dict[str, int]:
+        file = pafs.FileType.File
+        return {info.base_name: info.size or 0 for info in self.entries() if info.type is file}
 
     def folders(self) -> list[str]:
         """Names of the folders in the folder."""
@@ -147,22 +151,21 @@ class Folder:
 
     def numbered(self) -> list[int]:
         """Files with a plain number as name, as in the logs of offsets and commits, ascending."""
+        return list(self.once("numbered", self._numbered))
+
+    def _numbered(self) -> list[int]:
         return sorted(int(name) for name in self.files() if NUMBER.fullmatch(name))
 
-    def entries(self) -> list[pafs.FileInfo]:
+    def entries(self) -> list[Entry]:
         """The entries of the folder. Raises InvalidInputError NO_ACCESS."""
         if self.seen is not None and self.path in self.seen.listings:
             return list(self.seen.listings[self.path].values())
         try:
-            listed = self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
-        except (FileNotFoundError, NotADirectoryError):  # a missing bucket and a file: not covered by allow_not_found
-            listed = []
+            found = list_folder(self.filesystem, self.path)
         except STORAGE_ERRORS as error:
             raise no_access(self.path, error) from error
-        listed = list(filter(_has_name, listed))
-        found = [info for info in listed if not info.base_name.startswith(".") and not info.base_name.endswith(".tmp")]
         if self.seen is not None:
-            self.seen.listings[self.path] = {info.base_name: info for info in found}
+            self.seen.listings[self.path] = {entry.base_name: entry for entry in found}
         return found
 
     def read_small(self, name: str | int, *, gone: str = "") -> bytes:
@@ -181,6 +184,8 @@ class Folder:
         path, gone = posixpath.join(self.path, str(name)), gone or self.rules.gone
         if self.seen is not None and path in self.seen.files:
             return self.seen.files[path]
+        if self.is_local and (content := self._read_locally(path, gone)) is not None:
+            return content
         item = s3_object(self.filesystem, path)
         if item is None:
             with self.stream(name, gone=gone) as stream:
@@ -194,6 +199,19 @@ class Folder:
             raise self._too_large(path) from error
         except STORAGE_ERRORS as error:
             raise self.failure(path, error, gone) from error
+
+    def _read_locally(self, path: str, gone: str) -> bytes | None:
+        """Read a whole local file; None for a large one. Raises as `stream`."""
+        try:
+            content = read_regular_once(path, MAX_SMALL_BYTES)
+        except OSError as error:
+            self._refuse_strange(path)
+            raise self.failure(path, error, gone) from error
+        if content is None or len(content) > MAX_SMALL_BYTES:
+            self._refuse_strange(path)
+            return None
+        with self.rules.verified(BytesIO(content), path) as stream:
+            return stream.read()
 
     def _too_large(self, path: str) -> CorruptError:
         return self.rules.corrupt(path, f"found more than {MAX_SMALL_BYTES} bytes in a metadata file")
@@ -262,14 +280,6 @@ class Folder:
             with contextlib.suppress(*STORAGE_ERRORS):
                 lost = self.filesystem.get_file_info(path).type == pafs.FileType.NotFound
         return self.rules.missing(path, gone) if lost else no_access(path, error)
-
-
-def _has_name(info: pafs.FileInfo) -> bool:
-    """Whether the name of an entry is UTF-8, as are those of all engines."""
-    try:
-        return bool(info.base_name)
-    except UnicodeDecodeError:
-        return False
 
 
 def folder_at(location: Location, rules: FileRules = FileRules()) -> Folder:

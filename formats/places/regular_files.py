@@ -67,6 +67,27 @@ def is_strange(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+def read_regular_once(name: str, most: int, *, within: int | None = None) -> bytes | None:
+    """Read a file whose size is expected to be small: at most ``most`` bytes and one more; None for what is no file.
+
+    ``within``: the descriptor of the folder of the name. Raises OSError as the system does.
+    """
+    descriptor = os.open(name, os.O_RDONLY | _NEVER_WAIT, dir_fd=within)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        found = os.read(descriptor, min(status.st_size, most) + 1)
+        if len(found) != status.st_size:  # it changed, or the system returned a part of it
+            parts = [found]
+            while sum(map(len, parts)) <= most and (part := os.read(descriptor, _CHUNK)):
+                parts.append(part)
+            found = b"".join(parts)
+    finally:
+        os.close(descriptor)
+    return found
+
+
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     """Read the whole file. Raises as `open_regular`, and CorruptError FILE_TOO_LARGE for more than ``most`` bytes."""
     descriptor = open_regular(path)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
@@ -180,23 +181,44 @@ def read_changes(
         raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")
     state_view = _by_element(state_view)
     decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), partition=partition)
+    batches = batches_of_feed(checkpoint, first_batch, last_batch)
+    for written in _runs(checkpoint, state_view, partition, batches, first_batch):
+        source, ids = written[0][0], {batch.version: batch.batch_id for _, batch in written}
+        versions = [(batch.version, uid_of(source, batch.uids)) for _, batch in written]
+        for run in version_changes(source, versions):
+            if len(run.changes):
+                numbers = np.repeat(np.array([ids[file.version] for file in run.files], np.int64), run.counts)
+                yield _feed(decoder, run.changes, numbers, partition)
+
+
+def _runs(
+    checkpoint: Checkpoint, state_view: StateView, partition: int, batches: Sequence[Batch], first_batch: int
+) -> Iterator[list[tuple[Partition, Batch]]]:
+    """Yield the batches that wrote to a partition, those together that follow each other in a partition as it was."""
+    run: list[tuple[Partition, Batch]] = []
     before: Batch | None = None
-    for batch in batches_of_feed(checkpoint, first_batch, last_batch):
+    for batch in batches:
         store = state_view.store.at(batch)
         if batch.batch_id >= first_batch and partition in store.partitions:
-            source = open_partition(replace(checkpoint, batch=batch), store, partition, state_view.family.name)
-            for changes in _written(source, before, batch):
-                if len(changes):
-                    yield _feed(decoder, changes, batch.batch_id, partition)
+            if run and run[-1][0].store is store:
+                source = run[-1][0]
+            else:
+                source = open_partition(replace(checkpoint, batch=batch), store, partition, state_view.family.name)
+            if _has_changes(source, before, batch):
+                if run and (run[-1][0] is not source or run[-1][1].version + 1 != batch.version):
+                    yield run
+                    run = []
+                run.append((source, batch))
         before = batch
+    if run:
+        yield run
 
 
-def _written(source: Partition, before: Batch | None, batch: Batch) -> Iterator[Changes]:
-    uid = uid_of(source, batch.uids)
-    was_skipped = before is not None and before.version == batch.version
-    if was_skipped or (moves_rows(before, batch) and not has_change_file(source, batch.version, uid)):
-        return iter(())
-    return version_changes(source, batch.version, uid)
+def _has_changes(source: Partition, before: Batch | None, batch: Batch) -> bool:
+    """Return whether a batch has changes, or lacks a file that must be there."""
+    if before is not None and before.version == batch.version:  # it was skipped
+        return False
+    return not moves_rows(before, batch) or has_change_file(source, batch.version, uid_of(source, batch.uids))
 
 
 def batches_of_feed(checkpoint: Checkpoint, first_batch: int, last_batch: int) -> list[Batch]:
@@ -225,7 +247,7 @@ def _by_element(state_view: StateView) -> StateView:
     return replace(state_view, flat=True) if state_view.shape == "list" else state_view
 
 
-def _feed(decoder: Decoder, changes: Changes, batch_id: int, partition: int) -> pa.RecordBatch:
+def _feed(decoder: Decoder, changes: Changes, batch_ids: Ints, partition: int) -> pa.RecordBatch:
     deleted = changes.kind == DELETE
     decoded = decode_columns(decoder, changes.keys, changes.values, deleted if deleted.any() else None)
     kinds = changes.kind
@@ -233,8 +255,9 @@ def _feed(decoder: Decoder, changes: Changes, batch_id: int, partition: int) -> 
         # A list that is put is an update and, from its second element on, appends, as in Spark.
         again = np.concatenate(([False], decoded.rows[1:] == decoded.rows[:-1]))[: len(decoded.rows)]
         kinds = np.where(again & (kinds[decoded.rows] == PUT), MERGE, kinds[decoded.rows])
+        batch_ids = batch_ids[decoded.rows]
     types = pa.DictionaryArray.from_arrays(pa.array(_CODES[kinds]), pa.array(list(_TYPES.values()))).cast(pa.string())
-    batches = pa.array(np.full(len(kinds), batch_id, np.int64))
+    batches = pa.array(batch_ids)
     partitions = pa.array(np.full(len(kinds), partition, np.int32))
     return pa.RecordBatch.from_arrays(
         [batches, types, *decoded.columns, partitions], schema=feed_schema(decoder.state_view)

@@ -126,6 +126,8 @@ class PartitionBatches:
     @cached_property
     def family_id(self) -> int | None:
         """The id of the column family under which the keys of all batches are returned."""
+        if not self.state_view.store.has_families:
+            return None
         ids = (family_of(each) for batch in reversed(self.batches) for each in self.opened(batch))
         return next((number for number in ids if number is not None), None)
 
@@ -152,6 +154,12 @@ class PartitionBatches:
         if self.groups is None or self.family_id is None:
             return None
         return None if self.id_in(partition) == self.family_id else self.family_id
+
+    @property
+    def takes_all(self) -> bool:
+        """Return whether `named` and `stored` return what they are given."""
+        is_whole = self.hashes is None or self.hashes.is_whole
+        return is_whole and self.lookup is None and self.groups is None
 
     def named(self, partition: Partition, changes: Changes) -> Changes:
         """Changes of a partition within the lookup, under the id of `family_id`."""
@@ -286,11 +294,49 @@ def _in_passes(
 
 def _written(source: PartitionBatches, batches: Sequence[Batch], with_first: bool = False) -> Iterator[Write]:
     """The writes of each batch after the first, or of each batch."""
-    for number, batch in enumerate(batches):
-        if number or with_first:
-            for partition, changes in _changes_of(source, batches[number - 1] if number else None, batch):
+    number = 0 if with_first else 1
+    while number < len(batches):
+        before = batches[number - 1] if number else None
+        logged = _logged(source, before, batches[number:])
+        if logged:
+            yield from _logged_writes(source, logged)
+        else:
+            for partition, changes in _changes_of(source, before, batches[number]):
                 if len(changes):
-                    yield batch.batch_id, partition, parts_of(changes)
+                    yield batches[number].batch_id, partition, parts_of(changes)
+        number += len(logged) or 1
+
+
+def _logged_writes(source: PartitionBatches, batches: Sequence[Batch]) -> Iterator[Write]:
+    """The writes of batches that have files of changes in one partition, as `_logged` finds them."""
+    ids = {batch.version: batch.batch_id for batch in batches}
+    partition = source.opened(batches[-1])[0]
+    for run in version_changes(partition, [(batch.version, uid_of(partition, batch.uids)) for batch in batches]):
+        if source.takes_all:
+            kind, keys, values = parts_of(run.changes)
+            for file, some in run.slices():
+                count = some.stop - some.start
+                parts = kind[some], keys.slice(some.start, count), values.slice(some.start, count)
+                yield ids[file.version], partition.number, parts
+            continue
+        for single in run.by_file():
+            changes = source.named(partition, single.changes)
+            if len(changes):
+                yield ids[single.files[0].version], partition.number, parts_of(changes)
+
+
+def _logged(source: PartitionBatches, before: Batch | None, batches: Sequence[Batch]) -> Sequence[Batch]:
+    """The first of these batches that follow each other and have files of changes in one partition."""
+    if source.groups is not None:
+        return ()
+    partition = source.opened(batches[0])[0]
+    for number, batch in enumerate(batches):
+        version = batch.version
+        is_next = before is None or (before.version + 1 == version if number else before.version != version)
+        if not is_next or not has_change_file(partition, version, uid_of(partition, batch.uids)):
+            return batches[:number]
+        before = batch
+    return batches
 
 
 def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) -> Iterator[tuple[int, Changes]]:
@@ -308,7 +354,8 @@ def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) ->
         uid = uid_of(partition, batch.uids)
         if has_change_file(partition, batch.version, uid):
             yield from (
-                (partition.number, source.named(partition, c)) for c in version_changes(partition, batch.version, uid)
+                (partition.number, source.named(partition, run.changes))
+                for run in version_changes(partition, [(batch.version, uid)])
             )
             continue
         if before is not None and not then:

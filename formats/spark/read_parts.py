@@ -97,13 +97,14 @@ def batches_parts(
     hashes = None if groups is None else placement_hashes(checkpoint, state_view, filters)
     if groups is not None and hashes is not None:
         partitions = sorted({partition_of(each, groups) for each in hashes})
+    bare = None if any(batch.uids for batch in batches) else tuple(replace(batch, settings={}) for batch in batches)
     return [
         BatchesPart(
             location,
             checkpoint,
             state_view,
             partition,
-            tuple(_of_partition(batch, state_view, partition, groups) for batch in batches),
+            bare or tuple(_of_partition(batch, state_view, partition, groups) for batch in batches),
             None if before is None else _of_partition(before, state_view, partition, groups),
             lookup,
             groups,

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.locations import Location
+from statestore.formats.places.reading_threads import in_order
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, data_files
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
@@ -110,10 +110,13 @@ def _has_tables(folder: Folder, file: DataFile, tables: Mapping[str, int]) -> bo
     return all(tables.get(name) == size for name, size in needed)
 
 
-def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder], list[DataFile]]) -> list[int]:
-    with ThreadPoolExecutor(1 if checkpoint.root.is_local else PARALLEL_REQUESTS) as pool:
-        listed = pool.map(lambda number: files_in(checkpoint.folder(store, number)), store.folders)
-        files = dict(zip(store.folders, listed, strict=True))
+def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder], Sequence[DataFile]]) -> list[int]:
+    listed = in_order(
+        lambda number: files_in(checkpoint.folder(store, number)),
+        store.folders,
+        1 if checkpoint.root.is_local else PARALLEL_REQUESTS,
+    )
+    files = dict(zip(store.folders, listed, strict=True))
     if checkpoint.batch.uids:
         return _of_lineages(checkpoint, store, files)
     versions = {number: set(readable_versions(files_of)) for number, files_of in files.items()}

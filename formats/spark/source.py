@@ -75,6 +75,7 @@ from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state, read_unsafe, unsafe_columns
 from statestore.formats.spark.state_size import rows_of, size_of
 from statestore.formats.spark.unrecorded_state import check_begun, check_given, log_findings, reasons_against
+from statestore.formats.spark.untouched_partitions import MOST_BATCHES, touched_partitions
 from statestore.formats.values.filters import Filter, mask
 
 OPERATOR_STATE = "state_0"
@@ -337,6 +338,16 @@ class CheckpointSource(Source):
         return batches_parts(
             self.location, at.checkpoint, at.state_view, chosen, previous, filters, at.chosen_partitions
         )
+
+    def difference_filters(self, state: str, old: int, new: int) -> Sequence[Filter]:
+        """The partitions in which a few neighbouring batches changed something."""
+        first, last = sorted((old, new))
+        numbers = range(first, last + 1)
+        if last - first > MOST_BATCHES or self.shown[state].snapshot or not set(numbers) <= set(self.kept(state)):
+            return ()
+        at = self._at(state, last)
+        touched = touched_partitions(at.checkpoint, at.state_view, self._batches(numbers))
+        return () if touched is None else (Filter(PARTITION.name, "in", tuple(touched)),)
 
     def state_view(self, state: str) -> StateView:
         """The state view that a state shows, as of the newest batch."""

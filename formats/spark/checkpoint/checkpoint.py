@@ -123,6 +123,8 @@ class Store:
     def at(self, batch: Batch) -> Store:
         """The store with the partitions of a batch."""
         count = self.written.count(batch, self.operator_id, self.folders)
+        if count and len(self.partitions) == count == self.partitions[-1] + 1:  # as most batches have as many
+            return self
         have = frozenset(self.folders)
         absent = itertools.islice((number for number in range(count) if number not in have), _TOLD)
         present = tuple(number for number in self.folders if number < count)
@@ -460,7 +462,7 @@ def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) ->
     return schemas
 
 
-def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> list[DataFile]:
+def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> Sequence[DataFile]:
     """The data files of a store's partition."""
     if partition not in store.partitions:
         raise missing(

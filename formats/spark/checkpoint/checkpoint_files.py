@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, Any, cast
 
 import pyarrow.fs as pafs
@@ -82,14 +83,14 @@ class DataFile:
     size: int
 
 
-def data_files(folder: Folder) -> list[DataFile]:
+def data_files(folder: Folder) -> Sequence[DataFile]:
     """The state files of a partition's folder, by version; side files (``.crc``) and all others are left out."""
-    return list(folder.listed_as(_data_files))
+    return folder.once("data files", partial(_data_files, folder))
 
 
-def _data_files(listed: Mapping[str, int]) -> tuple[DataFile, ...]:
+def _data_files(folder: Folder) -> tuple[DataFile, ...]:
     files = []
-    for name, size in listed.items():
+    for name, size in folder.files().items():
         if match := _DATA_FILE.fullmatch(name):
             files.append(DataFile(name, int(match[1]), match[2], match[3], size))
     return tuple(sorted(files, key=lambda file: (file.version, file.kind, file.name)))

@@ -9,9 +9,9 @@ files has no checksums, and is read without verification.
 
 from __future__ import annotations
 
+import posixpath
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.compiled_use import is_loaded
-from statestore.formats.places.regular_files import stream_regular
+from statestore.formats.places.regular_files import read_regular, stream_regular
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, without_advice
 
 _HEADER = b"crc\0"
@@ -38,10 +38,9 @@ class SideChecksums:
 
 def side_checksums(path: str) -> SideChecksums | None:
     """The checksums beside the local file ``path``; None where there are none, or the file is not of this form."""
-    file = Path(path)
+    folder, name = posixpath.split(path)
     try:
-        with stream_regular(file.with_name(_side_name(file))) as stream:
-            content = stream.read(_MAX_SIDE_BYTES + 1)
+        content = read_regular(posixpath.join(folder, side_name(name)), _MAX_SIDE_BYTES)
     except (OSError, StateStoreError):
         return None
     chunk_bytes = int.from_bytes(content[4:8], "big", signed=True)
@@ -74,8 +73,18 @@ def side_difference(path: str) -> str | None:
     return None
 
 
-def _side_name(file: Path) -> str:
-    return f".{file.name}.crc"
+def side_name(name: str) -> str:
+    """The name of the file with the checksums of the file of a name."""
+    return f".{name}.crc"
+
+
+def side_content(content: bytes, chunk: int) -> bytes:
+    """The bytes of the file with the checksums of a small file's chunks; those of no such file if there are none."""
+    if not 0 < chunk <= _MAX_CHUNK:
+        return b""
+    parts = [_HEADER, chunk.to_bytes(4)]
+    parts += [zlib.crc32(content[at : at + chunk]).to_bytes(4) for at in range(0, len(content), chunk)]
+    return b"".join(parts)
 
 
 @dataclass
@@ -135,7 +144,7 @@ class VerifiedStream:
 
     @property
     def _side(self) -> str:
-        return _side_name(Path(self.path))
+        return side_name(posixpath.basename(self.path))
 
     def _damaged(self, what: str) -> Exception:
         return corrupt_file(

@@ -209,7 +209,11 @@ def _moment(number: Any) -> int | None:
     return milliseconds if milliseconds is not None and MIN_MS <= milliseconds <= MAX_MS else None
 
 
-def _document(folder: Folder, batch_id: int) -> dict[str, Any]:
+def _document(folder: Folder, batch_id: int) -> Mapping[str, Any]:
+    return folder.once(("log", batch_id), lambda: _read_document(folder, batch_id))
+
+
+def _read_document(folder: Folder, batch_id: int) -> dict[str, Any]:
     documents = read_log(folder, batch_id)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise corrupt_file(f"{folder.path}/{batch_id}", "expected a JSON object on line 2")

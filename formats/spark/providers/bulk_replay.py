@@ -116,7 +116,7 @@ def bulk_rows(
                 raise FoundMerges
             noted.note(change.keys)
         yield from base(partial(_unchanged, noted, kept, each))
-        yield from in_order(each, _puts(noted, reader), reading_threads())
+        yield from in_order(each, _puts(noted, reader), 1 if reader.is_one else reading_threads())
 
 
 def _held_bytes(change: Changes) -> int:

@@ -98,6 +98,12 @@ def changelog_changes(folder: Folder, file: DataFile) -> Iterator[Changes]:
     return read_records(pieces, path, typed=version in (2, 4))
 
 
+def changelog_records(plain: bytes, path: str) -> tuple[bytes, bool]:
+    """(the records of a whole changelog, whether they have types) of its decompressed bytes."""
+    version, _, pieces = _begun(iter([plain]), path)
+    return b"".join(pieces), version in (2, 4)
+
+
 def changelog_lineage(folder: Folder, file: DataFile) -> dict[int, str]:
     """The uids of the files on which a changelog of v3 or v4 builds, by version; none for older ones."""
     path = folder.at(file.name).path

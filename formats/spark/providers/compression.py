@@ -27,6 +27,8 @@ from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 _LZ4_MAGIC, _ZSTD_MAGIC, _LZF_MAGIC = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"ZV"
 _ZSTD_CHECKSUM = 4  # the flag in the byte behind the magic
 _LZ4_HEADER = Struct("<Biii")
+_LZ4_FRAME = len(_LZ4_MAGIC) + _LZ4_HEADER.size
+_LZ4_CODEC = pa.Codec("lz4_raw")
 _LZ4_SEED, _LZ4_CHECKSUM_BITS = 0x9747B28C, 0x0FFFFFFF
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
 _MAX_BLOCK = 64 << 20
@@ -57,6 +59,36 @@ def has_checksums(head: bytes) -> bool:
     if head.startswith(_ZSTD_MAGIC):
         return len(head) > len(_ZSTD_MAGIC) and bool(head[len(_ZSTD_MAGIC)] & _ZSTD_CHECKSUM)
     return head.startswith(_LZ4_MAGIC)
+
+
+def whole_lz4(content: bytes, most: int) -> bytes | None:
+    """The plain bytes of a small file in lz4; None unless it is whole, ordinary and at most ``most`` bytes.
+
+    Its empty block must be its end, as Spark writes it. `decompressed` reads any other file, and says what is wrong.
+    """
+    parts: list[bytes] = []
+    at, left = 0, most
+    while content.startswith(_LZ4_MAGIC, at) and len(content) - at >= _LZ4_FRAME:
+        token, packed, plain, checksum = _LZ4_HEADER.unpack_from(content, at + len(_LZ4_MAGIC))
+        at += _LZ4_FRAME
+        if not plain:
+            return b"".join(parts) if not packed and not checksum and at == len(content) else None
+        if not 0 < plain <= left or not 0 <= packed <= len(content) - at:
+            return None
+        block = content[at : at + packed]
+        if token & 0xF0 == _LZ4_COMPRESSED:
+            try:
+                block = _LZ4_CODEC.decompress(block, plain, asbytes=True)
+            except (OSError, pa.ArrowInvalid, ValueError):
+                return None
+        elif token & 0xF0 != _LZ4_RAW:
+            return None
+        if len(block) != plain or xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_BITS != checksum:
+            return None
+        parts.append(block)
+        left -= plain
+        at += packed
+    return None
 
 
 class _Source:

@@ -23,6 +23,7 @@ from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
 PUT, DELETE, MERGE = 1, 0x10, 0x11
 _END = b"\0"
+_END_MARK = b"\xff\xff\xff\xff"
 MAX_RECORD = 1 << 30
 BLOCK = 4 << 20
 _USUAL_BYTES = 32  # few records are smaller
@@ -88,26 +89,47 @@ def _changes(data: bytes, typed: bool, path: str) -> tuple[Changes, int, bool]:
     keys, values, end, done = (
         _spans(data, typed, path) if kernels is None else _compiled_spans(kernels, data, typed, path)
     )
+    return _of_spans(keys, values, typed, path), end, done
+
+
+def whole_records(data: bytes, typed: bool, path: str) -> Sequence[int] | None:
+    """Where each record of a whole file starts; None if the file has no end mark. Raises as `read_records`."""
+    if data == _END_MARK and not typed:
+        return ()
+    starts, _, done = _starts(data, typed, path)
+    return starts if done else None
+
+
+def changes_at(data: bytes, starts: Sequence[int], typed: bool, path: str) -> Changes:
+    """The records that start at these places, of which `whole_records` has found that they are complete."""
+    return _of_spans(*_spans_at(data, starts, typed), typed, path)
+
+
+def _of_spans(keys: Cells, values: Cells, typed: bool, path: str) -> Changes:
     missing = values.size < 0
     bare = Cells(values.data, values.start, np.maximum(values.size, 0))
     if not typed:
-        return Changes(np.where(missing, np.uint8(DELETE), np.uint8(PUT)), keys, bare), end, done
+        return Changes(np.where(missing, np.uint8(DELETE), np.uint8(PUT)), keys, bare)
     kind = keys.data[keys.start - 5]
     valid = np.isin(kind, (PUT, DELETE, MERGE)) & ((kind == DELETE) == missing)
     if not valid.all():
         raise corrupt_file(
             path, f"found type {kind[int(np.argmin(valid))]:#x} of a record, expected put, delete or merge"
         )
-    return Changes(kind, keys, bare), end, done
+    return Changes(kind, keys, bare)
 
 
 def _spans(block: bytes, typed: bool, path: str) -> tuple[Cells, Cells, int, bool]:
     found, end, done = _starts(block, typed, path)
-    data, positions = np.frombuffer(block, np.uint8), np.asarray(found, np.int64) + int(typed)
+    return *_spans_at(block, found, typed), end, done
+
+
+def _spans_at(block: bytes, starts: Sequence[int], typed: bool) -> tuple[Cells, Cells]:
+    data, positions = np.frombuffer(block, np.uint8), np.asarray(starts, np.int64) + int(typed)
     key_size = gather(data, positions, ">i4").astype(np.int64)
     value_position = positions + 4 + key_size
     value_size = gather(data, value_position, ">i4").astype(np.int64)
-    return Cells(data, positions + 4, key_size), Cells(data, value_position + 4, value_size), end, done
+    return Cells(data, positions + 4, key_size), Cells(data, value_position + 4, value_size)
 
 
 def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int], int, bool]:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.kernels.arrays import Bools
 from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.reading_threads import in_order, reading_threads
@@ -35,12 +36,8 @@ from statestore.formats.spark.providers.bulk_replay import (
     rows_kept,
     stored_passes,
 )
-from statestore.formats.spark.providers.change_files import (
-    base_rows,
-    changelog_changes,
-    changelog_lineage,
-    delta_changes,
-)
+from statestore.formats.spark.providers.change_files import base_rows, changelog_lineage
+from statestore.formats.spark.providers.change_runs import Run, change_runs
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_provider import (
@@ -76,6 +73,11 @@ class Partition:
     family: str
     folder: Folder
     files: tuple[DataFile, ...]
+
+    @cached_property
+    def change_files(self) -> Mapping[tuple[int, str | None], DataFile]:
+        """The files of changes by version and uid."""
+        return {(file.version, file.uid): file for file in reversed(self.files) if file.kind in CHANGES}
 
 
 def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: str) -> Partition:
@@ -173,11 +175,8 @@ def _rows_of(
     whole = hashes or HashRange(hashes_of_keys(partition.store))
 
     def changes(kept: HashRange = whole) -> Iterator[Changes]:
-        opened = read_ahead(partition.folder, plan.changes)
-        ahead = ((replace(partition, folder=folder), file) for folder, file in opened)
-        for opened_partition, file in ahead:
-            for change in _file_changes(opened_partition, file, family_id):
-                yield changes_kept(kept, change if key_ranges is None else changes_within(change, key_ranges))
+        for change in _changes_in(partition, plan.changes, family_id):
+            yield changes_kept(kept, change if key_ranges is None else changes_within(change, key_ranges))
 
     def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
         return reading.rows(_base(partition, plan.base, family_id, reading.counted(over), key_ranges, family_ranges))
@@ -255,7 +254,7 @@ def _keys_of(partition: Partition, file: DataFile, family: _FamilyOf) -> Iterato
     if family_id is None and partition.store.has_families:
         return
     if file.kind in CHANGES:
-        yield from (changes.keys for changes in _file_changes(partition, file, family_id))
+        yield from (changes.keys for changes in _changes_in(partition, [file], family_id))
     else:
         yield from _base(partition, file, family_id, lambda rows: cells_of(rows.column(0)), None, None)
 
@@ -305,22 +304,49 @@ def counted_keys(partition: Partition) -> int | None:
         return None  # the reader of the rows does without it
 
 
-def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
-    """The changes of one version, in their order. Raises NotFoundError SPARK_STATE_NOT_FOUND without its file."""
-    found_files = _change_files(partition, version, uid)
-    if not found_files:
+def version_changes(partition: Partition, versions: Sequence[tuple[int, str | None]]) -> Iterator[Run]:
+    """Yield the changes of versions in their order, of many versions at a time.
+
+    The versions follow each other without a gap, and are given with their uids. Raises NotFoundError
+    SPARK_STATE_NOT_FOUND for one without its file, after those before it.
+    """
+    files: list[DataFile] = []
+    for version, uid in versions:
+        file = partition.change_files.get((version, uid))
+        if file is None:
+            break
+        files.append(file)
+    if files:
+        yield from _logged_changes(partition, files)
+    if len(files) < len(versions):
         name = "delta" if partition.checkpoint.provider == "hdfs" else "changelog"
-        problem = f"found no {name} of version {version}; changes can be read only where each version has one"
-        raise missing(partition.folder.path, problem)
-    family_id = _family_id(partition, _base_of(partition, version, uid), version)
+        problem = f"found no {name} of version {versions[len(files)][0]}; changes can be read only where each version "
+        raise missing(partition.folder.path, f"{problem}has one")
+
+
+def _logged_changes(partition: Partition, files: Sequence[DataFile]) -> Iterator[Run]:
+    first = files[0]
+    family_id = _family_id(partition, _base_of(partition, first.version, first.uid), first.version)
     if family_id is None and partition.store.has_families:
         return
-    yield from _file_changes(partition, found_files[0], family_id)
+    for run in change_runs(partition.folder, files):
+        yield from _own_changes(partition, run, family_id)
+
+
+def writes_nothing(partition: Partition, versions: Sequence[tuple[int, str | None]]) -> bool:
+    """Return whether the files of versions are changes and there are none in them, of no family.
+
+    Raises the errors of `version_changes`.
+    """
+    files = [partition.change_files.get(each) for each in versions]
+    if any(file is None for file in files):
+        return False
+    return not any(any(run.counts) for run in change_runs(partition.folder, [file for file in files if file]))
 
 
 def has_change_file(partition: Partition, version: int, uid: str | None) -> bool:
     """Return whether `version_changes` can be read."""
-    return bool(_change_files(partition, version, uid))
+    return (version, uid) in partition.change_files
 
 
 def uid_of(partition: Partition, uids: Mapping[str, list[list[str]]]) -> str | None:
@@ -341,10 +367,6 @@ def readable_batches(partition: Partition) -> list[int]:
     versions = set(readable_versions(partition.files))
     versions |= {file.version for file in partition.files if file.uid is not None}
     return [batch for batch in partition.checkpoint.batches if batch + 1 in versions]
-
-
-def _change_files(partition: Partition, version: int, uid: str | None) -> list[DataFile]:
-    return [f for f in partition.files if f.kind in CHANGES and f.version == version and f.uid == uid]
 
 
 def _uid(partition: Partition) -> str | None:
@@ -492,13 +514,34 @@ def _base_of(partition: Partition, version: int, uid: str | None) -> DataFile | 
         return None
 
 
-def _file_changes(partition: Partition, file: DataFile, family_id: int | None) -> Iterator[Changes]:
-    """The changes of a file to the family; keys of deletions are verified and returned without their checksums."""
-    read = delta_changes if file.kind == "delta" else changelog_changes
-    for changes in read(partition.folder, file):
-        if partition.checkpoint.has_checksums:
-            changes = _bare_deletions(changes)
-        yield changes if family_id is None else _of_family(changes, family_id, partition.folder.at(file.name).path)
+def _changes_in(partition: Partition, files: Sequence[DataFile], family_id: int | None) -> Iterator[Changes]:
+    """The changes of files to the family; keys of deletions are verified and returned without their checksums."""
+    for run in change_runs(partition.folder, files):
+        for own in _own_changes(partition, run, family_id):
+            yield own.changes
+
+
+def _own_changes(partition: Partition, run: Run, family_id: int | None) -> Iterator[Run]:
+    if len(run.files) > 1:
+        try:
+            found = _own_changes_of(partition, run, family_id)
+        except CorruptError:  # which names the file that is wrong, of one alone
+            pass
+        else:
+            yield found
+            return
+    for single in run.by_file():
+        yield _own_changes_of(partition, single, family_id)
+
+
+def _own_changes_of(partition: Partition, run: Run, family_id: int | None) -> Run:
+    changes = run.changes
+    if partition.checkpoint.has_checksums:
+        changes = _bare_deletions(changes)
+    if family_id is None:
+        return replace(run, changes=changes)
+    own = _of_family(changes, family_id, partition.folder.at(run.files[-1].name).path)
+    return replace(run, changes=changes) if own is None else run.kept(changes, own)
 
 
 def _bare_deletions(changes: Changes) -> Changes:
@@ -513,11 +556,10 @@ def _bare_deletions(changes: Changes) -> Changes:
     return Changes(changes.kind, Cells(changes.keys.data, start, size), changes.values)
 
 
-def _of_family(changes: Changes, family_id: int, path: str) -> Changes:
+def _of_family(changes: Changes, family_id: int, path: str) -> Bools | None:
+    """A mask of the changes to a family; None: all are."""
     keys = changes.keys
     if len(keys) and int(keys.size.min()) < FAMILY_BYTES:
         raise corrupt_file(path, "found a key without the id of a column family")
-    own = gather(keys.data, keys.start, "<i2") == int.from_bytes(family_prefix(family_id), "little", signed=True)
-    if own.all():
-        return changes
-    return Changes(changes.kind[own], keys.select(own), changes.values.select(own))
+    own: Bools = gather(keys.data, keys.start, "<i2") == int.from_bytes(family_prefix(family_id), "little", signed=True)
+    return None if own.all() else own

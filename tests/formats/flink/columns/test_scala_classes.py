@@ -26,7 +26,7 @@ from support.flink.value_model import in_each_way
 from support.paths import DATA
 
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.flink_settings import settings_of
 from statestore.formats.flink.found_classes import rows_with_classes
 from statestore.formats.flink.java_classes.class_file import read_class_file
 from statestore.formats.flink.java_classes.class_places import places_of
