@@ -6,9 +6,10 @@ them as Parquet stands beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -45,13 +46,13 @@ def measure_store(bench: Workbench, history: History, load: str) -> Iterator[Fig
         check_changes(history.stream, range(middle, middle + count), answer, f"{name}, {load}")
         write_arrow(plain, answer)
         pq.write_table(answer, parquet)
-        sides = {
+        sides: dict[str, Callable[[], Any]] = {
             "ours": partial(feed, store, first, last),
             "plain": lambda: copy(mapped(plain)),
             "parquet": partial(query, parquet),
         }
         costs = alternate(sides, bench.runs)
-        fields = {"load": load, "details": {"rows": answer.num_rows, "parquet_ms": costs["parquet"].summary()}}
+        fields: dict[str, Any] = {"load": load, "details": {"rows": answer.num_rows, "parquet_ms": costs["parquet"].summary()}}
         against = "copy of a plain Arrow file of these changes"
         yield compared(
             "changes", f"changes, {name}", costs["ours"], costs["plain"], goal=GOALS[name], against=against, **fields
@@ -80,8 +81,8 @@ def feed(store: statestore.VersionedStore, first: int, last: int) -> int:
 
 
 def query(file: Path) -> int:
-    found: pa.Table = duckdb.sql(f"SELECT * FROM read_parquet('{file}')").to_arrow_table()
-    return found.num_rows
+    found = duckdb.execute(f"SELECT * FROM read_parquet('{file}')").to_arrow_table()
+    return int(found.num_rows)
 
 
 def versions_of_commits(path: Path) -> list[int]:
