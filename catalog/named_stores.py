@@ -11,7 +11,7 @@ from typing import Any
 
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.log.store_locations import described, storage_at
-from statestore.catalog.log.store_spec import MAX_NAME_BYTES, STORE_FILE, StoreSpec
+from statestore.catalog.log.store_spec import ID_DIGITS, MAX_NAME_BYTES, REPLACED, STORE_FILE, StoreSpec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, close_matches, shown
 from statestore.formats.places.disk_errors import disk_errors
@@ -19,9 +19,6 @@ from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.locations import Location
 
 FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
-REPLACED = ".replaced-"
-"""The beginning of the name of a folder with a store that a running or interrupted rebuild has moved away."""
-ID_DIGITS = 32
 
 
 def is_name(name: Any) -> bool:

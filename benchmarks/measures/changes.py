@@ -52,7 +52,8 @@ def measure_store(bench: Workbench, history: History, load: str) -> Iterator[Fig
             "parquet": partial(query, parquet),
         }
         costs = alternate(sides, bench.runs)
-        fields: dict[str, Any] = {"load": load, "details": {"rows": answer.num_rows, "parquet_ms": costs["parquet"].summary()}}
+        details = {"rows": answer.num_rows, "parquet_ms": costs["parquet"].summary()}
+        fields: dict[str, Any] = {"load": load, "details": details}
         against = "copy of a plain Arrow file of these changes"
         yield compared(
             "changes", f"changes, {name}", costs["ours"], costs["plain"], goal=GOALS[name], against=against, **fields
@@ -81,8 +82,9 @@ def feed(store: statestore.VersionedStore, first: int, last: int) -> int:
 
 
 def query(file: Path) -> int:
-    found = duckdb.execute(f"SELECT * FROM read_parquet('{file}')").to_arrow_table()
-    return int(found.num_rows)
+    found = duckdb.sql(f"SELECT * FROM read_parquet('{file}')")
+    assert found is not None
+    return int(found.to_arrow_table().num_rows)
 
 
 def versions_of_commits(path: Path) -> list[int]:

@@ -54,7 +54,7 @@ def _listed(column: pa.Array) -> list[Any]:
     if column.type != TIME:
         return list(column.to_pylist())
     zone = ZoneInfo("UTC")
-    return [None if time is None else time.replace(tzinfo=zone) for time in column.view(pa.timestamp("us")).to_pylist()]
+    return [None if time is None else time.replace(tzinfo=zone) for time in column.cast(pa.timestamp("us")).to_pylist()]
 
 
 def _exact(column: pa.Array) -> pa.Array:

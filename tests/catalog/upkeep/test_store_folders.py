@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.named_stores import REPLACED
+from statestore.catalog.log.store_spec import REPLACED
 from statestore.catalog.upkeep import store_folders
 from statestore.catalog.upkeep.rebuild import replay
 from statestore.catalog.upkeep.store_folders import replace_store
