@@ -41,7 +41,8 @@ def measure_store(bench: Workbench, history: History, load: str) -> Iterator[Fig
     middle = len(commits) // 2
     plain, parquet = (bench.new_folder("plain").with_suffix(suffix) for suffix in (".arrow", ".parquet"))
     for name, count in (("one commit", 1), ("five commits", 5), ("a tenth", max(len(commits) // 10, 1))):
-        first, last = commits[middle], commits[min(middle + count, len(commits)) - 1]
+        count = min(count, len(commits) - middle)
+        first, last = commits[middle], commits[middle + count - 1]
         answer = store.changes(start_version=first, end_version=last).read_all()
         check_changes(history.stream, range(middle, middle + count), answer, f"{name}, {load}")
         write_arrow(plain, answer)
