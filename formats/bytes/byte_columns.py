@@ -97,7 +97,7 @@ class Cells:
         """
         count = len(self)
         if not count:
-            return pa.array([], pa.binary())
+            return pa.nulls(0, pa.binary())
         if not is_loaded():
             taken = self._taken()
             if taken is not None:

@@ -139,6 +139,6 @@ class _HeldKeys:
             last[codes] = np.arange(len(codes))  # of equal positions the last one is kept
             newest = np.zeros(len(codes), np.bool_)
             newest[last] = True
-            self._found = newest, coded[-1].dictionary if coded else pa.array([], pa.binary())
+            self._found = newest, coded[-1].dictionary if coded else pa.nulls(0, pa.binary())
             self._keys = []
         return self._found

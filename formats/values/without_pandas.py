@@ -25,7 +25,7 @@ def arrow_numbers(values: npt.NDArray[Any], nulls: npt.NDArray[np.bool_] | None 
     if values.dtype == np.bool_:
         packed = np.packbits(values, bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), len(values), [bits, pa.py_buffer(packed)], null_count=absent)
-    values = np.ascontiguousarray(values)
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)], null_count=absent)
 

@@ -16,6 +16,7 @@ from statestore.formats.flink.columns.text_columns import characters, modified_t
 from statestore.formats.flink.columns.time_columns import TIMES
 from statestore.formats.flink.layouts.shapes import Fixed, Sized
 from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.values.without_pandas import arrow_numbers
 
 _DAY = {pa.time32("ms"): 86_400_000, pa.time64("us"): 86_400_000_000}
 _DECIMAL_BYTES = 16
@@ -46,7 +47,7 @@ def fixed_column(data: Bytes, at: Ints, shape: Fixed) -> pa.Array:
     if form == "char":
         return characters(data, at)
     if form == "unsigned":
-        return pa.array(gather(data, at, f">u{width}").astype(np.int32))
+        return arrow_numbers(gather(data, at, f">u{width}").astype(np.int32))
     if form == "flipped":
         return pa.array(gather(data, at, ">u8") ^ np.uint64(1 << 63), pa.uint64()).view(pa.int64())
     if form == "decimal":
@@ -71,12 +72,12 @@ def integers(numbers: npt.NDArray[np.integer], column: pa.DataType) -> pa.Array:
     """Integers as a column of integers, dates or times."""
     if column in _DAY:
         refuse((numbers < 0) | (numbers >= _DAY[column]), "a time beyond the day", f"below {_DAY[column]}")
-    return pa.array(numbers).cast(column)
+    return arrow_numbers(numbers).cast(column)
 
 
 def booleans(octets: Bytes) -> pa.Array:
     refuse(octets > 1, "a byte that is no boolean", "0 or 1")
-    return pa.array(octets == 1)
+    return arrow_numbers(octets == 1)
 
 
 def sized_column(data: Bytes, at: Ints, count: Ints, shape: Sized) -> pa.Array:

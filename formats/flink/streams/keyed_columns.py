@@ -48,6 +48,7 @@ from statestore.formats.flink.streams.state_form import (
 )
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.without_pandas import arrow_numbers
+from statestore.formats.values.without_pandas import numbers as numpy_numbers
 
 _MOST_MS = (2**63 - 1) // 1000
 _VALUES = (VALUE, MAP_VALUE, POSITION, LAST_ACCESS)
@@ -233,7 +234,7 @@ def _keys_before_namespaces(form: KeyedForm, keys: Cells, width: int, origin: st
 
 
 def _check_groups(found: pa.Array, keys: Cells, groups: KeyGroups, origin: str) -> None:
-    numbers = found.to_numpy()
+    numbers = numpy_numbers(found)
     outside = (numbers < groups.first) | (numbers > groups.last)
     if outside.any():
         row = int(outside.argmax())

@@ -53,6 +53,7 @@ from statestore.formats.kafka_rows.serdes import (
     serde_name,
 )
 from statestore.formats.kernels.arrays import Bools
+from statestore.formats.values.without_pandas import arrow_numbers
 
 
 def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
@@ -96,7 +97,7 @@ def _number(name: str) -> CellSerde:
 
     def decode(cells: Cells, origin: Origin) -> pa.Array:
         _refuse_size(cells, size, origin, f"{'an' if name == 'Integer' else 'a'} {name}, which has {size} bytes")
-        return pa.array(cells.numbers(0, form), kind, mask=cells.missing)
+        return arrow_numbers(cells.numbers(0, form), cells.missing).cast(kind)
 
     return CellSerde(name, kind, decode, size)
 

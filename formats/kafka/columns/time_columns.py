@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.values.without_pandas import arrow_numbers
 
 TIME = pa.timestamp("us", "UTC")
 UNKNOWN = -1  # Kafka's timestamp of a value that was written before timestamps were kept
@@ -35,7 +36,7 @@ def times(milliseconds: Ints, origin: Origin, missing: Bools | None = None) -> p
                 "choose another kind of store",
             )
         milliseconds = np.clip(milliseconds, -MOST_MS, MOST_MS)
-    return pa.array(milliseconds * 1000, pa.int64(), mask=missing).view(TIME)
+    return arrow_numbers(milliseconds * 1000, missing).view(TIME)
 
 
 def timestamps(milliseconds: Ints, origin: Origin) -> pa.TimestampArray:

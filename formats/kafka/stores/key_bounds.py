@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from statestore.formats.kafka_rows.versioned_store import TIME
 from statestore.formats.kafka_rows.window_keys import BASE_PREFIX, MAX_TIME
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
+from statestore.formats.values.without_pandas import arrow_scalar
 
 _MOST_BYTES = 2**31 - 1
 _AROUND: dict[str, tuple[int, int]] = {
@@ -128,11 +129,14 @@ def rows_of_key(form: str, rows: pa.RecordBatch, key: bytes) -> pa.RecordBatch:
     front, back = _AROUND[form]
     # Without a stop, pyarrow fails where a key is shorter than ``front`` + 1 bytes.
     inner = pc.binary_slice(stored, front, -back if back else _MOST_BYTES)
-    kept = pc.and_(pc.equal(pc.binary_length(stored), len(key) + front + back), pc.equal(inner, _scalar(key)))
+    kept = pc.and_(
+        pc.equal(pc.binary_length(stored), arrow_scalar(len(key) + front + back, pa.int32())),
+        pc.equal(inner, _scalar(key)),
+    )
     if form in _TIME_FIRST:
         kept = pc.and_(kept, pc.equal(pc.binary_slice(stored, 0, 1), _scalar(BASE_PREFIX)))
     return rows.filter(kept)
 
 
 def _scalar(data: bytes) -> pa.BinaryScalar:
-    return pa.scalar(data, pa.binary())
+    return arrow_scalar(data, pa.binary())

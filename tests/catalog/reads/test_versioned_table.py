@@ -169,5 +169,12 @@ def test_a_plan_of_a_store_that_was_replaced_is_refused(catalog: Catalog) -> Non
 def test_a_store_leaves_no_way_to_a_default() -> None:
     """A default in place of a member that was renamed would only be slower, which no test of answers would show."""
     members = {name for name in dir(StateTable) if not name.startswith("_")}
-    same = {"lookup_columns", "one_zero", "placement_columns", "check_resumable", "unsafe_columns"}
+    same = {
+        "lookup_columns",
+        "one_zero",
+        "placement_columns",
+        "check_resumable",
+        "unsafe_columns",
+        "difference_filters",
+    }
     assert members - vars(VersionedTable).keys() == same

@@ -11,7 +11,8 @@ from support.flink.fixtures import fixture, manifest, taken_us, truth
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.catalog import Catalog, connect
+from statestore.catalog import named_stores
+from statestore.catalog.catalog import connect
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
@@ -22,6 +23,7 @@ from statestore.formats.engines import EngineOpening
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.flink.source import FlinkSource
+from statestore.formats.places.locations import Location
 from statestore.formats.values.times import to_datetime
 
 ROWS = "SELECT item, price FROM prices ORDER BY item"
@@ -51,13 +53,13 @@ def test_attaching_opens_each_store_once(
     """Its metadata tables are of the same opened store."""
     connect(tmp_path).create_store("other", kind="versioned", key={"k": "string"}, value={"v": "bigint"}).close()
     opened: list[str] = []
-    locate = Catalog.locate
+    located = named_stores.located
 
-    def counting(catalog: Catalog, name: str) -> tuple[Storage, StoreSpec]:
+    def counting(location: Location, name: str) -> tuple[Storage, StoreSpec]:
         opened.append(name)
-        return locate(catalog, name)
+        return located(location, name)
 
-    monkeypatch.setattr(Catalog, "locate", counting)
+    monkeypatch.setattr("statestore.catalog.store_tables.located", counting)
     connection = attach(str(tmp_path))
     assert sorted(opened) == ["other", "prices"]
     assert connection.sql('SELECT count(*) FROM "other$versions"').fetchall() == [(1,)]

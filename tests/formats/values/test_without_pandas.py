@@ -43,6 +43,7 @@ def test_numbers_with_nulls_are_those_of_arrow(kind: Any) -> None:
     for mask in (None, nulls, np.zeros(19, np.bool_)):
         assert arrow_numbers(values, mask).equals(pa.array(values, mask=mask))
     assert arrow_numbers(values[::-2]).equals(pa.array(values[::-2]))
+    assert arrow_numbers(values.astype(values.dtype.newbyteorder(">"))).equals(pa.array(values))
     assert numbers(pa.array(values).slice(5, 7)).tolist() == values[5:12].tolist()
     assert numbers(pa.array(values[:0])).dtype == kind
 
