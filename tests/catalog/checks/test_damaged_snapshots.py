@@ -150,7 +150,7 @@ def test_a_lost_offset_of_a_key_group(tmp_path: Path) -> None:
     assert tried >= 4
 
 
-@pytest.mark.parametrize("name", mostly_slow(["custom-rocksdb", "async-forst", "operator-rocksdb"], 1))
+@pytest.mark.parametrize("name", mostly_slow(["operator-rocksdb", "custom-rocksdb", "async-forst"], 3))
 def test_a_table_of_another_database(tmp_path: Path, name: str) -> None:
     """It has the size that metadata says, and right checksums: keys and sequence numbers are those of another one."""
     job = copied(name, tmp_path) / Path(str(manifest(name)["snapshots"][-1]["path"])).parent

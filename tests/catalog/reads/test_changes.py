@@ -95,7 +95,7 @@ KEYS, COMMITS = 2_000, 12
 def many(commit: int) -> pa.Table:
     """Changes of hot keys and of others, some late, some of times that repeat."""
     random = np.random.default_rng(commit)
-    keys = (KEYS * random.random(1_500) ** 3).astype(int)
+    keys = (KEYS * random.random(500) ** 3).astype(int)
     times = commit * 1_000 + random.integers(0, 500, len(keys)) * 2
     times[:30] -= random.integers(0, 4_000, 30)
     return pa.table(
@@ -139,8 +139,7 @@ def test_columns_that_nobody_asked_for_are_not_read(prices: Path, monkeypatch: p
     assert not read & {"price", "note"}
 
 
-@pytest.mark.parametrize("question", ["SELECT count(*) AS n FROM changes('prices', 0)"])
-def test_sql_counts_changes_without_their_values(prices: Path, monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+def test_sql_counts_changes_without_their_values(prices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: set[str] = set()
     column = Segment._column
 
@@ -159,8 +158,8 @@ def test_sql_counts_changes_without_their_values(prices: Path, monkeypatch: pyte
 
 def test_batches_of_changes_are_small(prices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer holds some megabytes of a feed at a time, however long it is."""
-    monkeypatch.setattr(change_rows, "BATCH_BYTES", 1 << 14)
+    monkeypatch.setattr(change_rows, "BATCH_BYTES", 1 << 12)
     with statestore.connect(prices).open_store("prices", read_only=True) as store:
         sizes = [batch.nbytes for batch in store.changes(start_version=0)]
     assert len(sizes) > COMMITS
-    assert max(sizes) < 1 << 15
+    assert max(sizes) < 1 << 13
