@@ -66,7 +66,7 @@ def questions(made: SmallFiles) -> dict[str, Callable[[], Any]]:
 
 
 def answers(made: SmallFiles) -> dict[str, Any]:
-    """What the questions must find."""
+    """Answers that the questions must have."""
     last = len(made.batches) - 1
     old, new = made.state(last - 1), made.state(last)
     word = next(word for word, row in made.batches[-1].items() if row is not None)

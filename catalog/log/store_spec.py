@@ -35,7 +35,7 @@ FORMAT_VERSION = 1
 KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
 KEYED = "keyed"
 MAX_NAME_BYTES = 200
-"""Of the name of a store, and of a state in one."""
+"""Upper bound of the name of a store, and of a state in one, in UTF-8."""
 SERDES = ("natural", "kafka")
 FOLDER = re.compile("[0-9a-f]{32}")
 _LONGEST = 1 << 60  # milliseconds; the retention of a join is a multiple of its windows

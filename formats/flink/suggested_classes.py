@@ -39,7 +39,7 @@ from statestore.formats.flink.serializers.job_classes import JavaType, JobClass,
 from statestore.formats.flink.serializers.type_names import shown
 
 Described = Mapping[str, tuple[PojoOf | EnumOf, ...]]
-"""What a snapshot says of classes, by their names: more than once where states were written by different releases."""
+"""Descriptions of classes in a snapshot, by their names: several where different releases wrote its states."""
 _MOST_TRIED = 400
 _MOST_LOOKS = 6
 _MOST_CLASSES = 16
@@ -234,8 +234,8 @@ _Part = tuple["PojoOf | EnumOf", str, "Sequence[JavaType | bool]"]
 
 
 def _parts(kind: PojoOf | EnumOf, described: Described) -> list[_Part]:
-    """What a description leaves open of a class and those in its fields, the usual first; none where it has a field
-    that cannot be declared.
+    """Choices that a description leaves open of a class and those in its fields, the usual first; none where a field
+    cannot be declared.
     """
     classes = _reached(kind, described)
     named = {each.name for found in classes for options in _fields(found).values() for each in _all_types(options)}

@@ -1,4 +1,4 @@
-"""What is in a folder: names with kinds, sizes and times, listed once and without hidden and temporary files.
+"""Entries of a folder: names with kinds, sizes and times, listed once and without hidden and temporary files.
 
 A local folder is listed by the system itself, and only the names that are returned are looked at: half of the files of
 a checkpoint are hidden ones with checksums.

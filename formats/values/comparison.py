@@ -127,7 +127,7 @@ def _texts_as_set(values: tuple[str, ...], error_path: ErrorPath) -> pa.Array:
 
 
 _FEW_STRUCTS = 8
-"""Of more structs, hashes are compared: each of a thousand would be compared with each row."""
+"""Structs that are compared one by one; of more, hashes are, because each of a thousand would meet each row."""
 
 
 def _is_plain_struct(kind: pa.DataType) -> bool:

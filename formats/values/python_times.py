@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
@@ -53,7 +53,10 @@ def _listed(column: pa.Array) -> list[Any]:
     """The values of a column as `to_pylist` has them, which loads pandas for a time in a zone."""
     if column.type != TIME:
         return list(column.to_pylist())
-    zone = ZoneInfo("UTC")
+    try:
+        zone = ZoneInfo("UTC")
+    except ZoneInfoNotFoundError:  # a machine without time zones
+        return list(column.to_pylist())
     return [None if time is None else time.replace(tzinfo=zone) for time in column.cast(pa.timestamp("us")).to_pylist()]
 
 

@@ -1,4 +1,4 @@
-"""What only class files of Scala have: objects, values of an ``Enumeration``, and lazy vals.
+"""Parts that only class files of Scala have: objects, values of an ``Enumeration``, and lazy vals.
 
 An ``object`` is the only instance of a class whose name ends with $, in its static field ``MODULE$``. A lazy val is a
 field, and a bit in a field ``bitmap$0`` says whether it has its value.

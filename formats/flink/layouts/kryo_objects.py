@@ -101,7 +101,7 @@ class ObjectFields:
 
     @property
     def shown(self) -> ObjectFields:
-        """The same without hidden fields, and as if none were lazy."""
+        """The class without hidden fields, and as if none were lazy."""
         if not self.hidden:
             return self
         kept = [number for number in range(len(self.fields)) if number not in self.hidden]

@@ -310,7 +310,7 @@ def test_left_to_rocksdb_in_the_middle(
 
 @pytest.mark.parametrize("most", [1, 7, 8, 9, 25, None])
 def test_a_batch_has_rows_of_several_ranges(most: int | None, tmp_path: Path) -> None:
-    """What is left after so many rows are the ranges behind the last one, in whatever order they are."""
+    """The rest after so many rows are the ranges behind the last one, in whatever order they are."""
     written(tmp_path / "db", options())
     names = sorted(ROWS)
     ranges = [KeyRange(names[9], names[20]), *(KeyRange(name, name + b"\0") for name in (*names[30:40], names[2]))]

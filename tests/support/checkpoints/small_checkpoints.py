@@ -32,7 +32,7 @@ _LZ4 = pa.Codec("lz4_raw")
 
 @dataclass
 class SmallFiles:
-    """What was written: ``batches`` has for each batch the words it wrote, with (count, total); None: removed."""
+    """A written checkpoint: ``batches`` has for each batch the words it wrote, with (count, total); None: removed."""
 
     folder: Path
     partitions: int

@@ -188,7 +188,7 @@ def test_all_kinds_of_classes_are_in_the_truth() -> None:
 
 @pytest.mark.local_files
 def test_declarations_read_what_the_jar_reads() -> None:
-    """Of a state beside one with a case class by its own serializer, which says that the job has the Scala API."""
+    """Read a state beside one with a case class by its own serializer, which says that the job has the Scala API."""
     given = ";".join(f"class:shop.{name}={text}" for name, text in DECLARED.items())
     for name in ("scala.click", "scala.stop", "scala.order"):
         count, wrong = wrong_cells(PLACES[1], name, {"type": given})

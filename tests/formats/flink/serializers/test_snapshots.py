@@ -347,7 +347,7 @@ def test_a_tuple_with_a_field_without_bytes_has_no_fixed_length() -> None:
 
 
 def test_an_element_of_a_stream_in_a_tuple_may_be_a_watermark() -> None:
-    """As SQL's look-ups keep them that wait for an answer: the record, and the watermark before it."""
+    """Tuples as SQL's look-ups keep them that wait for an answer: the record, and the watermark before it."""
     element = printed("2.3.0")["SNAP", "streamelement"][1]
     kind = read(tupled(element, element))
     union = "union(with_timestamp tuple(timestamp long, value string), without_timestamp string, watermark long)"

@@ -32,7 +32,7 @@ def at(number: int) -> datetime:
 
 
 def record(number: int) -> tuple[str, str | None, datetime, int]:
-    """What AivenFiles has written."""
+    """Files that AivenFiles has written."""
     return f"ké{number % 5}", None if number % 7 == 6 else f'vé,"{number}', at(number), 100 + number
 
 

@@ -23,7 +23,7 @@ ORDERS = [
     {"id": 2, "note": None},
     {"id": 3 + (1 << 40), "note": "é"},
 ]
-"""What ApicurioFrames has serialized, by the schema of the second one."""
+"""Values that ApicurioFrames has serialized, by the schema of the second one."""
 CONTENT, GLOBAL = 8, 5
 """Ids of that schema."""
 

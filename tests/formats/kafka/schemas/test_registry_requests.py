@@ -211,7 +211,7 @@ def test_credentials_that_cannot_be_sent_are_named_by_their_variable(
 
 
 def test_a_token_may_end_in_a_line_break(server: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the content of a file does."""
+    """The content of a file, from which a variable is set, does."""
     monkeypatch.setenv(AUTH_VARIABLE, "Bearer token\n")
     server.add(7, '"int"')
     assert fetch_schema(server.url, 7, "AVRO") == ('"int"',)
