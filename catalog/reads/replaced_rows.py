@@ -59,8 +59,9 @@ class StoredRows:
 class Scope:
     """The rows among which related rows are searched.
 
-    Rows of commits before ``first`` that are no events start at most at ``late_before``, tombstones excepted. Closures
-    of commits after ``last`` do not count. ``of_keys``: these rows of each segment; None for all.
+    Rows of commits before ``first`` start at most at ``late_before``, tombstones excepted. Rows of later commits are
+    events, or what a commit between believed of an event. Closures of commits after ``last`` do not count. ``of_keys``:
+    these rows of each segment; None for all.
     """
 
     files: SegmentFiles
@@ -136,9 +137,14 @@ class _Related:
         late = _Times.of(events.start[(events.start <= scope.late_before) & ~events.taken_back])
         unknown = _Times.of(events.start[events.taken_back & ~self.still_there])
         every = _Times.of(events.start)
+        again = _Times.of(events.start[self.by_key.repeats])
         for number, segment in enumerate(scope.segments):
-            for times in (every,) if segment.meta.tombstone else (late, unknown):
-                for rows, starts in _starting(scope, number, segment, times):
+            searches = [(times, scope.first) for times in ((every,) if segment.meta.tombstone else (late, unknown))]
+            if segment.meta.role == "belief" or segment.meta.split_closed:
+                # An event is the first belief of its row. Later ones are here, and the next commit replaced the last.
+                searches.append((again, scope.last + 1))
+            for times, before in searches:
+                for rows, starts in _starting(scope, number, segment, times, before):
                     search.add(number, rows, starts)
         search.finish()
 
@@ -228,10 +234,12 @@ def _ending(scope: Scope, number: int, segment: SegmentWithClosures, times: _Tim
             yield rows, ends
 
 
-def _starting(scope: Scope, number: int, segment: SegmentWithClosures, times: _Times) -> Iterator[tuple[Ints, Ints]]:
-    """Yield rows of commits before the first that may start at one of the times, and these starts."""
+def _starting(
+    scope: Scope, number: int, segment: SegmentWithClosures, times: _Times, before: int
+) -> Iterator[tuple[Ints, Ints]]:
+    """Yield rows that may start at one of the times and be of commits before ``before``, and these starts."""
     meta = segment.meta
-    if meta.min_added >= scope.first or not may_start(meta, times.low, times.high):
+    if meta.min_added >= before or not may_start(meta, times.low, times.high):
         return
     file = scope.files.open_segment(meta)
     if scope.of_keys is not None:
@@ -241,7 +249,7 @@ def _starting(scope: Scope, number: int, segment: SegmentWithClosures, times: _T
         yield mine[chosen], starts[chosen]
         return
     for begin, block in meta.spans():
-        if block.min_valid_from > times.high or block.max_valid_from < times.low or block.min_added >= scope.first:
+        if block.min_valid_from > times.high or block.max_valid_from < times.low or block.min_added >= before:
             continue
         low, high = (file.started_by(moment, begin, begin + block.rows) for moment in (times.low - 1, times.high))
         if low == high:

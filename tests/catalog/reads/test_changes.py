@@ -89,6 +89,48 @@ def check_order(store: VersionedStore) -> None:
             assert following == (*row[:3], "update_postimage")
 
 
+Late = list[tuple[int | None, int] | None]  # values with their times, one commit each; None: a full compaction
+
+LATE_VALUES: list[Late] = [
+    [(3, 4), (None, 2), (8, 3), (2, 1), None, (None, 2)],
+    [(5, 4), (None, 1), (6, 0), (1, 2), (2, 1), None],
+    [(6, 4), (None, 2), (4, 3), None, (4, 0), (6, 2)],
+    [(None, 4), (None, 1), (None, 3), None, (8, 0), (None, 1)],
+]
+
+
+@pytest.mark.parametrize("program", LATE_VALUES)
+def test_a_row_that_commits_shortened_again_and_again_is_replaced_once(program: Late, tmp_path: Path) -> None:
+    """Compaction keeps such a row several times, and what the last commit replaced is none of the feed's own rows."""
+    run_late(program, tmp_path)
+
+
+@pytest.mark.slow
+def test_late_values_of_one_key_are_changes_of_the_model(tmp_path: Path) -> None:
+    chance = np.random.default_rng(43)
+    for number in range(40 * EXAMPLES):
+        program: Late = []
+        for _ in range(chance.integers(4, 9)):
+            program.append((None if chance.random() < 0.3 else int(chance.integers(9)), int(chance.integers(5))))
+            if chance.random() < 0.4:
+                program.append(None)
+        run_late(program, tmp_path / str(number))
+
+
+def run_late(program: Late, folder: Path) -> None:
+    pair = Pair(str(folder), None, False)
+    for step in program:
+        if step is None:
+            pair.step("compact", True)
+        else:
+            pair.step("put_all", [("a", *step)])
+            pair.step("commit", None)
+    for way in ("numpy", "compiled"):
+        with read_in(way):
+            check_changes(pair.store, pair.model)
+    pair.store.close()
+
+
 KEYS, COMMITS = 2_000, 12
 
 
@@ -129,7 +171,7 @@ def test_columns_that_nobody_asked_for_are_not_read(prices: Path, monkeypatch: p
         read.add(self.schema.names[position])
         return column(self, number, position, for_few)
 
-    with statestore.connect(prices).open_store("prices", read_only=True) as store:
+    with read_in("numpy"), statestore.connect(prices).open_store("prices", read_only=True) as store:
         whole = store.changes(start_version=2).read_all()
         monkeypatch.setattr(Segment, "_column", watched)
         for wanted in (["_change_type"], ["item", "_commit_version"]):
@@ -151,7 +193,8 @@ def test_sql_counts_changes_without_their_values(prices: Path, monkeypatch: pyte
     with statestore.connect(prices).open_store("prices", read_only=True) as store:
         expected = sum(batch.num_rows for batch in store.changes(start_version=0, columns=["item"]))
     read.clear()
-    found = statestore.sql(str(prices), "SELECT count(*) AS n FROM changes('prices', 0)")
+    with read_in("numpy"):
+        found = statestore.sql(str(prices), "SELECT count(*) AS n FROM changes('prices', 0)")
     assert found["n"].to_pylist() == [expected]
     assert not read & {"price", "note"}
 
