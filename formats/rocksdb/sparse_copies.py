@@ -6,12 +6,17 @@ cannot pass for data; a file without checksums is copied as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from statestore.formats.errors import CorruptError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.reading_threads import in_order
+from statestore.formats.rocksdb.fields import Malformed
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable
+from statestore.formats.rocksdb.table_head import read_head
 from statestore.formats.rocksdb.table_index import Bounds, read_index, spans_of
 
 _PIECE = 8 << 20
@@ -76,6 +81,20 @@ def copy_parts(
                 raise shorter(len(data), at, size)
             copy.seek(at)
             copy.write(data)
+
+
+def have_range_deletions(tables: Iterable[Path]) -> bool:
+    """Return whether one of these copies has a deletion of a range of keys.
+
+    RocksDB then seeks to the end of the deleted range in all older files, which may be a hole. Forms that are not
+    known, and damage, are left to RocksDB.
+    """
+    for path in tables:
+        with suppress(OSError, Unreadable, CorruptError, Malformed), path.open("rb") as file:
+            head = read_head(file.fileno(), path.stat().st_size, str(path))
+            if head.number("num.range-deletions") or any(name.startswith(b"rocksdb.range_del") for name in head.meta):
+                return True
+    return False
 
 
 def _spans(read: TailReader, size: int, ranges: Sequence[Bounds]) -> list[tuple[int, int]]:

@@ -43,7 +43,7 @@ from statestore.formats.rocksdb.manifest import broken_frame, manifest_of
 from statestore.formats.rocksdb.manifest_edits import keep_tables
 from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt, naming
-from statestore.formats.rocksdb.sparse_copies import copy_parts
+from statestore.formats.rocksdb.sparse_copies import copy_parts, have_range_deletions
 from statestore.formats.rocksdb.table_index import Bounds
 
 DELIMITER = b","
@@ -155,6 +155,16 @@ def _fill_sparsely(
     files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]], lookup: Lookup
 ) -> None:
     """Fetch the MANIFEST, which says in which table files the keys of a look-up may be, and then parts of these."""
+
+    def put_tables(bounds: Sequence[Bounds] | None) -> None:
+        copies = [pool.submit(_put, files, each, directory / name, bounds) for name, each in tables]
+        try:
+            for copy in copies:
+                copy.result()
+        finally:
+            for copy in copies:
+                copy.cancel()
+
     with ThreadPoolExecutor(min(len(wanted), PARALLEL_REQUESTS)) as pool:
         small = [pair for pair in wanted if _COPIED.fullmatch(pair[0])]
         list(pool.map(lambda pair: _put(files, pair[1], directory / pair[0]), small))
@@ -163,13 +173,9 @@ def _fill_sparsely(
         bounds = None if kept is None else [(each.first, each.stop) for each in lookup.ranges]
         if kept is not None:
             tables = [pair for pair in tables if int(pair[0].partition(".")[0]) in kept]
-        copies = [pool.submit(_put, files, each, directory / name, bounds) for name, each in tables]
-        try:
-            for copy in copies:
-                copy.result()
-        finally:
-            for copy in copies:
-                copy.cancel()
+        put_tables(bounds)
+        if bounds is not None and have_range_deletions(directory / name for name, _ in tables):
+            put_tables(None)
 
 
 def _kept_tables(directory: Path, lookup: Lookup) -> set[int] | None:

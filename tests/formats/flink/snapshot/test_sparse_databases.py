@@ -109,6 +109,23 @@ def test_table_files_without_the_key_are_not_opened(store: ObjectStore, large: P
     assert there.scan().read_all().num_rows == ROWS
 
 
+def test_deleted_ranges_of_keys(store: ObjectStore, large: Path, tmp_path: Path) -> None:
+    """RocksDB looks in other files for what is behind a deleted range; a job that was rescaled has such ranges."""
+    folder = tmp_path / "chk-1"
+    shutil.copytree(large, folder)
+    options = Options(raw_mode=True)
+    with closing(Rdict(str(folder), options, column_families=dict.fromkeys(STATES, options))) as database:
+        state = database.get_column_family("name")
+        state.delete_range(bytes([5]), bytes([60]))
+        state.flush()
+        state.close()
+    flink_snapshots.describe(folder)
+    here = [statestore.inspect(folder).table(STATE).get(key) for key in KEYS]
+    assert 0 < here.count(None) < len(KEYS)
+    there = opened(store, "deleted", folder)
+    assert [there.get(key) for key in KEYS] == here
+
+
 @pytest.mark.slow
 def test_keys_that_are_not_there_and_whole_key_groups(store: ObjectStore, large: Path) -> None:
     here, there = statestore.inspect(large).table(STATE), opened(store, "groups", large)
@@ -156,7 +173,9 @@ def test_damage_is_found_as_on_a_local_disk(damage: str, store: ObjectStore, lar
     shutil.copytree(large, tmp_path / "chk-1")
     broken = tables_of(tmp_path / "chk-1", "name")[-1]
     data = broken.read_bytes()
-    text = statestore.inspect(large).table(STATE).get(FEW[1])["value"].encode()
+    row = statestore.inspect(large).table(STATE).get(FEW[1])
+    assert row is not None
+    text = row["value"].encode()
     place = data.index(text[:40])
     broken.write_bytes(DAMAGES.get(damage, flipped(lambda _: place))(data))
     here = statestore.inspect(tmp_path / "chk-1").table(STATE)
