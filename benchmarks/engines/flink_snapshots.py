@@ -182,6 +182,11 @@ def write_incremental(folder: Path, groups: list[dict[str, list[Entry]]]) -> Non
             table.flush()
         table.close()
     database.close()
+    describe(folder)
+
+
+def describe(folder: Path) -> None:
+    """Write the ``_metadata`` of a checkpoint with the files of RocksDB in a folder."""
     (folder / "header").write_bytes(header())
     handle = b"\x05" + struct.pack(">q", 1) + utf("backend") + struct.pack(">ii", 0, GROUPS)
     handle += b"\x06" + utf("header") + struct.pack(">q", len(header())) + struct.pack(">i", 0)

@@ -12,6 +12,7 @@ from statestore.formats.engine import Source, StateAt, StateFile, WholePart
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.flink.changelog.changelog_reading import read_changelog
+from statestore.formats.flink.columns.faults import NullMapKeyError
 from statestore.formats.flink.found_classes import Change, rows_with_classes
 from statestore.formats.flink.java_classes.job_code import JobCode
 from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children, replaced
@@ -34,6 +35,7 @@ from statestore.formats.flink.streams.keyed_reading import read_timers as read_r
 from statestore.formats.flink.streams.operator_rows import OperatorForm, coordinator_rows, operator_rows
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
+from statestore.formats.flink.suggested_types import with_option
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.wider_types import cast_wider
 
@@ -160,6 +162,8 @@ class KeyedAt(OperatorAt):
             found = (_in_columns(batch, self.columns, wanted) for batch in found)
         try:
             yield from found
+        except NullMapKeyError as error:
+            raise with_option(error, self.origin.state, form) from error
         except CorruptError as error:
             more = _OTHER_SCHEMA if error.code == ErrorCode.FLINK_ROW and _has_avro(form.stored) else ""
             handles = (handle for _, handle in handles_of_keyed(stored.handle, ""))
@@ -223,6 +227,8 @@ class ElementsAt(OperatorAt):
                     yield from operator_rows(
                         form, stream, each.handle, each.subtask, each.header.compressed, columns, self.label
                     )
+                except NullMapKeyError as error:
+                    raise with_option(error, self.origin.state, form) from error
                 except CorruptError as error:
                     raise naming_files(error, [each.handle.stream]) from error
 

@@ -22,14 +22,14 @@ from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 BYTEWISE = b"leveldb.BytewiseComparator"
 _NAME = re.compile(rb"MANIFEST-\d{1,20}\n?")
 _LOG = re.compile(r"(\d{1,20})\.log")
-_PAGE, _HEADER, _NUMBERED_HEADER = 32768, 7, 11
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+PAGE, HEADER, _NUMBERED_HEADER = 32768, 7, 11
+WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 # Tags of the fields of an edit (RocksDB's VersionEdit).
-_COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 1, 2, 3, 4, 5, 6, 7
+_COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, DELETED_FILE, _NEW_FILE = 1, 2, 3, 4, 5, 6, 7
 _PREVIOUS_LOG, _MIN_LOG_TO_KEEP = 9, 10
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
-_FAMILY, _ADD_FAMILY, _DROP_FAMILY, _MAX_FAMILY, _ATOMIC_GROUP = 200, 201, 202, 203, 300
+FAMILY, _ADD_FAMILY, _DROP_FAMILY, _MAX_FAMILY, _ATOMIC_GROUP = 200, 201, 202, 203, 300
 _ADD_BLOBS, _BLOB_GARBAGE, _END_OF_BLOBS = 400, 401, 0
 _MAY_SKIP = 1 << 13
 _MUST_BE = {_LOG_NUMBER: "log number", _NEXT_FILE: "next file number", _LAST_SEQUENCE: "last sequence number"}
@@ -68,6 +68,7 @@ class FamilyFiles:
 
     name: str
     files: tuple[TableEntry, ...]
+    number: int = 0
 
 
 @dataclass
@@ -101,7 +102,7 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
     if missing:
         raise corrupt(str(path), f"found no {' and no '.join(missing)} in it")
     _check_logs(directory, replay)
-    return {family.name: _checked(family, str(directory)) for family in replay.families.values()}
+    return {each.name: _checked(number, each, str(directory)) for number, each in replay.families.items()}
 
 
 def next_file_number(directory: Path) -> int:
@@ -139,14 +140,22 @@ def unlisted_tables(directory: Path, tables: Iterable[str]) -> UnlistedTables:
     return UnlistedTables(path.name, newer, others, replay.broken is not None)
 
 
-def _replayed(directory: Path) -> tuple[Path, _Replay]:
-    """Return the MANIFEST that CURRENT names, and what its edits say."""
+def manifest_of(directory: Path) -> Path:
+    """Return the MANIFEST that CURRENT names. Raises CorruptError ROCKSDB_FILE."""
     current = directory / "CURRENT"
     try:
         name = read_regular(current, MAX_METADATA_BYTES)[:64]
-        if not _NAME.fullmatch(name):
-            raise corrupt(str(current), f"found {name!r}, expected the name of a MANIFEST file")
-        path = directory / name.decode().strip()
+    except OSError as error:
+        raise corrupt(str(directory), f"cannot be opened as RocksDB ({error})") from error
+    if not _NAME.fullmatch(name):
+        raise corrupt(str(current), f"found {name!r}, expected the name of a MANIFEST file")
+    return directory / name.decode().strip()
+
+
+def _replayed(directory: Path) -> tuple[Path, _Replay]:
+    """Return the MANIFEST that CURRENT names, and what its edits say."""
+    path = manifest_of(directory)
+    try:
         data = read_regular(path, MAX_METADATA_BYTES)
     except OSError as error:
         raise corrupt(str(directory), f"cannot be opened as RocksDB ({error})") from error
@@ -167,13 +176,13 @@ def _replayed(directory: Path) -> tuple[Path, _Replay]:
                 raise corrupt(str(path), f"found a damaged version edit: {error}") from error
 
 
-def _checked(family: _Family, where: str) -> FamilyFiles:
+def _checked(number: int, family: _Family, where: str) -> FamilyFiles:
     if family.comparator != BYTEWISE:
         raise Unreadable(f"keys of {where} are ordered by {family.comparator!r}")
     for file in family.files.values():
         if file.has_blobs:
             raise Unreadable(f"table file {file.number} refers to blob files")
-    return FamilyFiles(family.name, tuple(sorted(family.files.values(), key=_read_order)))
+    return FamilyFiles(family.name, tuple(sorted(family.files.values(), key=_read_order)), number)
 
 
 def _read_order(file: TableEntry) -> tuple[int, int, bytes, int]:
@@ -197,29 +206,29 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
     """Yield whole records. RocksDB decides about a record that breaks off at the end."""
     at, parts = 0, bytearray()
     within = False
-    while at + _HEADER <= len(data):
-        left = _PAGE - at % _PAGE
-        if left < _HEADER:
+    while at + HEADER <= len(data):
+        left = PAGE - at % PAGE
+        if left < HEADER:
             at += left
             continue
         size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
         if kind == 0 and size == 0 and not any(data[at:]):  # space that was allocated in advance
             at = len(data)
             break
-        header = _HEADER if kind <= _LAST else _NUMBERED_HEADER
-        if not 1 <= kind <= 2 * _LAST or header + size > left:
+        header = HEADER if kind <= LAST else _NUMBERED_HEADER
+        if not 1 <= kind <= 2 * LAST or header + size > left:
             raise corrupt(path, f"byte {at}: found a record of type {kind} and {size} bytes")
         if at + header + size > len(data):
             break
         crc = masked(crc32c(data[at + 6 : at + header + size]))
         if crc != int.from_bytes(data[at : at + 4], "little"):
             raise corrupt(path, f"byte {at}: the checksum of a record of {size} bytes does not match")
-        kind = (kind - 1) % _LAST + 1
-        if (kind in (_WHOLE, _FIRST)) == within:
+        kind = (kind - 1) % LAST + 1
+        if (kind in (WHOLE, FIRST)) == within:
             raise corrupt(path, f"byte {at}: found part {kind} of a record in the wrong place")
         parts += data[at + header : at + header + size]
         at += header + size
-        within = kind in (_FIRST, _MIDDLE)
+        within = kind in (FIRST, MIDDLE)
         if not within:
             yield bytes(parts)
             parts.clear()
@@ -261,7 +270,7 @@ def _apply(edit: Fields, replay: _Replay) -> None:
         tag = edit.varint()
         fields.append((tag, _field(tag, edit)))
     replay.seen.update(tag for tag, _ in fields)
-    number = next((int(value) for tag, value in fields if tag == _FAMILY), 0)
+    number = next((int(value) for tag, value in fields if tag == FAMILY), 0)
     for tag, value in fields:
         if tag == _NEXT_FILE:
             replay.next_file = max(replay.next_file, int(value))
@@ -280,7 +289,7 @@ def _apply(edit: Fields, replay: _Replay) -> None:
             family.comparator = value
         elif tag == _LOG_NUMBER:
             family.log_number = int(value)
-        elif tag == _DELETED_FILE:
+        elif tag == DELETED_FILE:
             family.files.pop(value, None)
     for _, value in fields:
         if isinstance(value, TableEntry):
@@ -289,7 +298,7 @@ def _apply(edit: Fields, replay: _Replay) -> None:
 
 def _field(tag: int, edit: Fields) -> Any:
     """Read the value of a field of any type; fields without a use here are skipped."""
-    if tag in (_LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG, _MIN_LOG_TO_KEEP, _FAMILY, _MAX_FAMILY):
+    if tag in (_LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _PREVIOUS_LOG, _MIN_LOG_TO_KEEP, FAMILY, _MAX_FAMILY):
         return edit.varint()
     if tag == _ATOMIC_GROUP:
         return edit.varint()
@@ -300,7 +309,7 @@ def _field(tag: int, edit: Fields) -> Any:
     if tag == _COMPACT_CURSOR:
         edit.varint()
         return edit.string()
-    if tag == _DELETED_FILE:
+    if tag == DELETED_FILE:
         edit.varint()  # skip the level: a number names a file on one level only
         return edit.varint()
     if tag in (_NEW_FILE, _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
@@ -369,19 +378,19 @@ def broken_frame(data: bytes) -> str | None:
     """The first fault in the frames of a whole MANIFEST, None if there is none. Source: RocksDB's ``log::Reader``."""
     at, within = 0, False
     while at < len(data):
-        left = min(_PAGE - at % _PAGE, len(data) - at)
-        if left < _HEADER and left == _PAGE - at % _PAGE:  # too little for a record: the rest of a page
+        left = min(PAGE - at % PAGE, len(data) - at)
+        if left < HEADER and left == PAGE - at % PAGE:  # too little for a record: the rest of a page
             if any(data[at : at + left]):
                 return f"byte {at}: found bytes behind the last record of a page"
             at += left
             continue
-        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6] if left >= _HEADER else 0
-        header = _HEADER if kind <= _LAST else _NUMBERED_HEADER
-        if not 1 <= kind <= 2 * _LAST or header + size > left:
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6] if left >= HEADER else 0
+        header = HEADER if kind <= LAST else _NUMBERED_HEADER
+        if not 1 <= kind <= 2 * LAST or header + size > left:
             return f"byte {at}: found a record of type {kind} and {size} bytes, expected a whole one"
-        kind = (kind - 1) % _LAST + 1
-        if (kind in (_WHOLE, _FIRST)) == within:
+        kind = (kind - 1) % LAST + 1
+        if (kind in (WHOLE, FIRST)) == within:
             return f"byte {at}: found part {kind} of a record in the wrong place"
         at += header + size
-        within = kind in (_FIRST, _MIDDLE)
+        within = kind in (FIRST, MIDDLE)
     return "the last record is not whole" if within or not data else None

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.errors import CorruptError, UnsupportedError
-from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
+from statestore.formats.flink.columns.faults import Beyond, NullMapKey, Wrong, refuse
 from statestore.formats.flink.columns.leaf_columns import (
     booleans,
     decimals,
@@ -28,7 +28,6 @@ from statestore.formats.flink.layouts.shapes import Rest
 from statestore.formats.flink.layouts.type_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type, raw_shape
 from statestore.formats.flink.serializers.flink_types import FlinkType, Logical, is_absent
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.types import type_name
 
 Decode = Callable[[Sequence[FlinkType], Cells, Sequence[bool], str], list[pa.Array | None]]
 """A function that decodes values of other serializers, as ``decoding.decode_cells``."""
@@ -209,14 +208,6 @@ def _elements(cells: Cells, kind: Logical, decode: Decode) -> tuple[Ints, pa.Arr
     return offsets, _spread(_values(cells.select(owners), slots, kind, decode), present)
 
 
-def _entries_remedy(column: pa.MapType) -> str:
-    try:
-        key, value = type_name(column.key_type), type_name(column.item_type)
-    except UnsupportedError:
-        key, value = "...", "..."
-    return f"type of the whole value, with array<struct<key: {key}, value: {value}>> for this map"
-
-
 def _maps(cells: Cells, kind: Logical, decode: Decode) -> pa.Array:
     """size:int32 of the keys | array of keys | array of values."""
     refuse(cells.size < _COUNT, "a binary map that is too short", "a size")
@@ -230,7 +221,7 @@ def _maps(cells: Cells, kind: Logical, decode: Decode) -> pa.Array:
     column = logical_type(kind)
     if pa.types.is_map(column):
         if keys.null_count > 0:
-            raise Beyond("a map with a null key", str(column), _entries_remedy(column))
+            raise NullMapKey(kind, str(column))
         members = [column.key_field, column.item_field]
     else:
         members = list(column.value_type)

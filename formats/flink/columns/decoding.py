@@ -18,7 +18,15 @@ from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.built_columns import Places, build
-from statestore.formats.flink.columns.faults import Beyond, Opacity, OpaqueClassError, Short, Wrong
+from statestore.formats.flink.columns.faults import (
+    Beyond,
+    NullMapKey,
+    NullMapKeyError,
+    Opacity,
+    OpaqueClassError,
+    Short,
+    Wrong,
+)
 from statestore.formats.flink.columns.kryo_tapes import Scratch, Tape, joined_forms, tape_from
 from statestore.formats.flink.columns.kryo_thrown import is_thrown
 from statestore.formats.flink.columns.program_interpreter import ProgramInterpreter
@@ -399,6 +407,13 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
         )
         error.classes = fault.classes
         return error
+    if isinstance(fault, NullMapKey):
+        found = f"{origin}: found {fault.value}, expected a value that fits {fault.column}, in bytes {where}"
+        refused = NullMapKeyError(
+            ErrorCode.FLINK_UNSUPPORTED, f"{found}; give a type with array<struct<key: ..., value: ...>> for the map"
+        )
+        refused.kind, refused.found = fault.kind, found
+        return refused
     if isinstance(fault, Beyond):
         remedy = "type string for the values, or struct<start: bigint, end: bigint> for a time window"
         if fault.column == "text":

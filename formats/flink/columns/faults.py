@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.flink.serializers.flink_types import Logical
 from statestore.formats.kernels.arrays import Bools
 
 
@@ -55,6 +56,21 @@ class Beyond(Exception):
     def __init__(self, value: str, column: str, remedy: str = "") -> None:
         super().__init__(value, column, remedy)
         self.value, self.column, self.remedy = value, column, remedy
+
+
+class NullMapKey(Beyond):
+    """A null key in a map of SQL of type ``kind``, which a map of Arrow cannot have."""
+
+    def __init__(self, kind: Logical, column: str) -> None:
+        super().__init__("a map with a null key", column)
+        self.kind = kind
+
+
+class NullMapKeyError(UnsupportedError):
+    """A map of SQL of type ``kind`` with a null key; ``found`` is the message without what to do."""
+
+    kind: Logical
+    found: str
 
 
 def refuse(wrong: Bools, found: str, expected: str) -> None:

@@ -37,6 +37,7 @@ from statestore.formats.flink.layouts.shapes import (
 )
 from statestore.formats.flink.serializers.declared import JSON
 from statestore.formats.flink.serializers.flink_types import (
+    MICRO_DIGITS,
     MOST_DEPTH,
     ArrayOf,
     AvroOf,
@@ -87,7 +88,6 @@ MICROS, NANOS = pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")
 
 COMPACT_DIGITS = 18
 COMPACT_TIME = 3
-_MICRO_DIGITS = 6
 _PLAIN = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -433,7 +433,7 @@ def logical_type(kind: Logical, depth: int = 0) -> pa.DataType:
     if root == "DECIMAL" and 0 < kind.precision <= MOST_DIGITS and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
     if root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        unit = "us" if kind.precision <= _MICRO_DIGITS else "ns"
+        unit = "us" if kind.precision <= MICRO_DIGITS else "ns"
         return pa.timestamp(unit, "UTC" if root == "TIMESTAMP_LTZ" else None)
     if root == "ARRAY" and len(inner) == 1:
         return pa.list_(inner[0])

@@ -13,6 +13,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.serializers.flink_types import (
     ENTRIES,
+    MICRO_DIGITS,
     ArrayOf,
     AvroOf,
     Basic,
@@ -53,7 +54,10 @@ UTF = pa.large_string()
 """The type that the word ``utf`` is parsed to. No other word gives it."""
 JSON = pa.large_binary()
 """The type that the word ``json`` is parsed to: values of Kryo as texts of JSON."""
-_WORDS = {"utf": UTF, "json": JSON}
+_NANOS, _LOCAL_NANOS = pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")
+_WORDS = {
+    "utf": UTF, "json": JSON, "time": pa.time64("us"), "timestamp(9)": _NANOS, "timestamp_ntz(9)": _LOCAL_NANOS,
+}  # fmt: skip
 
 _TIME, _LOCAL_TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 _WINDOW = pa.struct([("start", _TIME), ("end", _TIME)])
@@ -117,6 +121,7 @@ _LOGICALS: dict[str, pa.DataType] = {
     "STRING": pa.string(),
     "BYTES": pa.binary(),
     "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
     "TIMESTAMP": _LOCAL_TIME,
     "TIMESTAMP_LTZ": _TIME,
     "DAY_TIME": pa.duration("us"),
@@ -125,6 +130,7 @@ _LOGICALS: dict[str, pa.DataType] = {
     "VARIANT": pa.string(),
     "BITMAP": pa.binary(),
 }
+_NANO_TIMES = {"TIMESTAMP": _LOCAL_NANOS, "TIMESTAMP_LTZ": _NANOS}
 
 
 def with_declared(kind: FlinkType, text: str) -> FlinkType:
@@ -177,9 +183,14 @@ class _Unfit(Exception):
         return _Unfit(self.found, f"{name}.{self.place}" if self.place else name)
 
 
+def declared_text(kind: pa.DataType) -> str:
+    """The text that a user gives for a type. Raises UnsupportedError UNSUPPORTED_TYPE if there is none."""
+    return type_name(kind, _WORDS)
+
+
 def _named(declared: pa.DataType) -> str:
     try:
-        return type_name(declared, _WORDS)
+        return declared_text(declared)
     except UnsupportedError:
         return str(declared)
 
@@ -331,6 +342,8 @@ def _logical(kind: Logical, declared: pa.DataType) -> Logical:
     expected = _LOGICALS.get(kind.root)
     if kind.root == "DECIMAL":
         expected = pa.decimal128(kind.precision, kind.scale)
+    if kind.root in _NANO_TIMES and kind.precision > MICRO_DIGITS and declared.equals(_NANO_TIMES[kind.root]):
+        return kind
     if expected is None or not declared.equals(expected):
         raise _unfit(kind, declared)
     return replace(kind, raw=()) if kind.raw else kind

@@ -266,6 +266,8 @@ class Logical(FlinkType):
     raw: tuple[FlinkType, ...] = ()
 
 
+MICRO_DIGITS = 6
+"""The digits of a second up to which times of SQL are microseconds; with more they are nanoseconds."""
 ENTRIES = ("key", "value")
 """Names of the parts of an entry, where a map is shown as a list of its entries."""
 

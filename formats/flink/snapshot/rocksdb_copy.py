@@ -3,7 +3,7 @@
 RocksDB writes into every directory that it opens, and a snapshot's files have other names than those that RocksDB
 expects. So a reader opens a temporary directory, which has
 
-    table files                 links to local files, else copies
+    table files                 links to local files, else copies, of the parts that are read
     CURRENT, MANIFEST           copies
     OPTIONS                     a file of our own
 
@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
@@ -34,11 +35,16 @@ from statestore.formats.flink.snapshot.handles import (
 from statestore.formats.flink.snapshot.held_files import OPEN_FILES, OpenFiles
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, SnapshotFiles, described_name
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.fetched_parts import forget_parts
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
-from statestore.formats.rocksdb.manifest import broken_frame
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.manifest import broken_frame, manifest_of
+from statestore.formats.rocksdb.manifest_edits import keep_tables
 from statestore.formats.rocksdb.opened_families import family_names
-from statestore.formats.rocksdb.rocksdb_errors import corrupt, naming
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt, naming
+from statestore.formats.rocksdb.sparse_copies import copy_parts, have_range_deletions
+from statestore.formats.rocksdb.table_index import Bounds
 
 DELIMITER = b","
 """The byte between the elements of a list state in a stored value (``ListDelimitedSerializer``)."""
@@ -64,12 +70,21 @@ _FAMILY = """[CFOptions "{name}"]
 """
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """The only rows that are read of a database: those of a column family in some ranges of stored keys."""
+
+    family: str
+    ranges: Sequence[KeyRange]
+
+
 @contextmanager
-def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]:
+def opened_database(files: SnapshotFiles, handle: RocksHandle, lookup: Lookup | None = None) -> Iterator[Path]:
     """A private directory with the RocksDB files of a handle, removed after the block or after the process has died.
 
     Readers may open it as they like; the snapshot is never written to. Each state is the column family of its name; a
-    state without one has no rows. The rows of key groups outside of the handle's range do not count.
+    state without one has no rows. The rows of key groups outside of the handle's range do not count. With ``lookup``,
+    copies have what is read of these rows, and table files without any of them may be missing.
 
     Raises NotFoundError FLINK_FILE_MISSING, CorruptError FLINK_FILE, CorruptError FLINK_METADATA for names that are not
     those of files of RocksDB, CorruptError ROCKSDB_FILE where the MANIFEST is damaged, StorageError DISK_FAILED, and
@@ -78,12 +93,21 @@ def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]
     wanted = _wanted(files, handle)
     opened = files.opened()  # and stay so during the block
     with temporary_directory() as directory, naming(directory, files.path), ExitStack() as held:
-        _fill(files, directory, wanted, held, opened)
+        try:
+            if lookup is None or files.folder.is_local:
+                _fill(files, directory, wanted, held, opened)
+            else:
+                _fill_sparsely(files, directory, wanted, lookup)
+        except CorruptError:
+            forget_parts()
+            raise
         try:
             _check_manifest(files, directory, [name for name, _ in wanted if name.startswith("MANIFEST-")])
             _write_options(directory)
             yield directory
         except (CorruptError, StorageError, NotFoundError) as error:
+            if not files.folder.is_local:
+                forget_parts()  # a table file that is restored has the name of the damaged one
             _check_links(files, directory, wanted, error)
             _name_stored(wanted, error)
             raise
@@ -127,12 +151,55 @@ def _fill(
         list(pool.map(put, wanted))
 
 
+def _fill_sparsely(
+    files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]], lookup: Lookup
+) -> None:
+    """Fetch the MANIFEST, which says in which table files the keys of a look-up may be, and then parts of these."""
+
+    def put_tables(bounds: Sequence[Bounds] | None) -> None:
+        copies = [pool.submit(_put, files, each, directory / name, bounds) for name, each in tables]
+        try:
+            for copy in copies:
+                copy.result()
+        finally:
+            for copy in copies:
+                copy.cancel()
+
+    with ThreadPoolExecutor(min(len(wanted), PARALLEL_REQUESTS)) as pool:
+        small = [pair for pair in wanted if _COPIED.fullmatch(pair[0])]
+        list(pool.map(lambda pair: _put(files, pair[1], directory / pair[0]), small))
+        tables = [pair for pair in wanted if _TABLE.fullmatch(pair[0])]
+        kept = _kept_tables(directory, lookup)
+        bounds = None if kept is None else [(each.first, each.stop) for each in lookup.ranges]
+        if kept is not None:
+            tables = [pair for pair in tables if int(pair[0].partition(".")[0]) in kept]
+        put_tables(bounds)
+        if bounds is not None and have_range_deletions(directory / name for name, _ in tables):
+            put_tables(None)
+
+
+def _kept_tables(directory: Path, lookup: Lookup) -> set[int] | None:
+    """The numbers of the table files that a look-up needs; None where the MANIFEST does not tell, so all."""
+    try:
+        with disk_errors("read", directory):
+            if broken_frame(manifest_of(directory).read_bytes()) is not None:
+                return None
+        return keep_tables(directory, lookup.family, lookup.ranges)
+    except (Unreadable, CorruptError):  # RocksDB itself decides about such a MANIFEST
+        return None
+
+
 def _is_linked(files: SnapshotFiles, name: str, handle: StreamHandle) -> bool:
     """Return whether a file is linked: what RocksDB may write to, such as CURRENT, is never a link."""
     return files.folder.is_local and bool(_TABLE.fullmatch(name)) and isinstance(handle, FileHandle | RelativeHandle)
 
 
-def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
+def _put(files: SnapshotFiles, handle: StreamHandle, target: Path, ranges: Sequence[Bounds] | None = None) -> None:
+    """Copy a file, of a table file only what reads of key ranges need."""
+    if ranges is not None:
+        with files.open_at(handle) as part:
+            copy_parts(part, target, ranges, lambda *_: _damaged(files, f"found fewer bytes in {target.name}"))
+        return
     with files.open_at(handle) as part, disk_errors("write", target), target.open("wb") as copy:
         for at in range(0, part.size, PIECE_BYTES):
             copy.write(part.read_at(at, PIECE_BYTES))

@@ -14,7 +14,7 @@ from statestore.formats.flink.columns.decoding import Records
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, TimerOf, replaced
 from statestore.formats.flink.serializers.subclasses import has_declared
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
-from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
+from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, opened_database
 from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
 from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window, damaged
 from statestore.formats.flink.streams.heap_records import HeapState, heap_records
@@ -42,7 +42,7 @@ from statestore.formats.flink.streams.state_form import (
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
 from statestore.formats.kernels import compiled_use
 from statestore.formats.places.reading_threads import in_order, reading_threads
-from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.scan import scan_rocksdb
 
@@ -181,10 +181,17 @@ def database_cells(
 def _scanned(
     reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange], each: Callable[[pa.RecordBatch], T]
 ) -> Iterator[T]:
-    with opened_database(reading.files, handle) as directory:
+    lookup = None if _all_keys(reading, handle) in ranges else Lookup(reading.form.name, ranges)
+    with opened_database(reading.files, handle, lookup) as directory:
         if reading.form.name not in family_names(directory):
             return
         yield from scan_rocksdb(directory, each, family=reading.form.name, key_ranges=ranges, delimiter=DELIMITER)
+
+
+def _all_keys(reading: KeyedReading, handle: RocksHandle) -> KeyRange:
+    """The range of all keys in the key groups of a database."""
+    width, last = reading.stored_groups.width, handle.first_group + handle.groups - 1
+    return KeyRange(handle.first_group.to_bytes(width, "big"), successor(last.to_bytes(width, "big")))
 
 
 def _database_rows(reading: KeyedReading, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
@@ -27,13 +28,14 @@ from statestore.formats.bytes.crc32c import crc32c_of_cells
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.fetched_parts import forget_parts
-from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS, Folder, RandomAccess
+from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS, Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdb_errors import naming
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of, split_points
+from statestore.formats.rocksdb.sparse_copies import TailReader, copy_parts
+from statestore.formats.rocksdb.table_index import ReadAt, split_points
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing, unsupported
 from statestore.formats.spark.providers.file_records import Changes
@@ -42,17 +44,10 @@ from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, SIZE_BYTE
 
 # Table files on the local disk: links to local files, copies of others.
 #
-# A copy has the parts of the file that a read needs, and holes for the rest: a lookup in a file of 64 MiB fetches its
-# index and a few blocks. Readers of a copy verify every block, so a hole cannot pass for data. Copies live in the
-# caller's folder and are removed with it.
+# Copies live in the caller's folder and are removed with it.
 
 
-_PIECE = 8 << 20
-_WHOLE_BYTES = 1 << 20
-"""Smaller files are fetched whole: one request takes as long as the transfer of so many bytes."""
 _NO_TABLE = "no such table file: it was purged or not copied; restore it"
-_TAIL_SHARE, _LEAST_TAIL = 32, 128 << 10
-"""Bytes at the end that are fetched first; often they include everything but data blocks."""
 
 
 def copy_tables(
@@ -112,41 +107,13 @@ def _with_tail(folder: Folder, name: str, size: int) -> TailReader:
     return reader
 
 
-class TailReader:
-    """Function from (offset, size) to bytes. The end of the file is fetched once, when a part of it is first read."""
-
-    def __init__(self, file: RandomAccess) -> None:
-        self.size, self._file, self.close = file.size, file, file.close
-        self._begin = max(0, file.size - max(file.size // _TAIL_SHARE, _LEAST_TAIL))
-        self._tail: bytes | None = None
-
-    def __call__(self, offset: int, size: int) -> bytes:
-        if offset < self._begin:
-            return self._file.read_at(max(offset, 0), size)
-        if self._tail is None:
-            self._tail = self._file.read_at(self._begin, self.size - self._begin)
-        return self._tail[offset - self._begin :][:size]
-
-
 def _copy(folder: Folder, name: str, size: int, target: Path, ranges: Sequence[KeyBounds]) -> None:
-    with folder.random_access(name, size, unique=True) as file, target.open("wb") as copy:
-        read = TailReader(file)
-        copy.truncate(size)
-        for begin, end in _spans(read, size, ranges):
-            for at in range(begin, end, _PIECE):
-                data = read(at, min(end - at, _PIECE))
-                if len(data) != min(end - at, _PIECE):
-                    raise corrupt_file(file.path, f"found {len(data)} bytes at {at}, expected {min(end - at, _PIECE)}")
-                copy.seek(at)
-                copy.write(data)
+    with folder.random_access(name, size, unique=True) as file:
+        copy_parts(file, target, ranges, partial(_shorter, file.path))
 
 
-def _spans(read: TailReader, size: int, ranges: Sequence[KeyBounds]) -> list[tuple[int, int]]:
-    whole = [(0, size)]
-    if size <= _WHOLE_BYTES or (None, None) in ranges:
-        return whole
-    index = read_index(size, read)
-    return whole if index is None else spans_of(index, size, ranges)
+def _shorter(path: str, found: int, at: int, expected: int) -> CorruptError:
+    return corrupt_file(path, f"found {found} bytes at {at}, expected {expected}")
 
 
 _MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")

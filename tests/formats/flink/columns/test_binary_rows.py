@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
+from support.flink.binary_maps import map_of_sql
 from support.flink.value_model import column_of
 from support.paths import DATA
 from support.properties import few_or_many
@@ -24,7 +25,8 @@ from support.properties import few_or_many
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.java_texts import instant_text
 from statestore.formats.flink.columns.key_bytes import row_bytes
-from statestore.formats.flink.serializers.declared import with_declared
+from statestore.formats.flink.layouts.type_layouts import arrow_type
+from statestore.formats.flink.serializers.declared import declared_text, with_declared
 from statestore.formats.flink.serializers.flink_types import (
     Basic,
     FlinkType,
@@ -189,30 +191,26 @@ def test_rows_written_for_lookups_are_read_back() -> None:
 TEXT_TO_NUMBER = Logical("MAP", children=(STRING, Logical("INTEGER")))
 
 
-def map_of_sql(*entries: tuple[str | None, int]) -> bytes:
-    """The bytes of ``MapDataSerializer`` for a map of short texts to numbers, by Flink's ``BinaryMapData``."""
-    nulls = sum(1 << number for number, (key, _) in enumerate(entries) if key is None).to_bytes(4, "little")
-    texts = [b"" if key is None else key.encode() for key, _ in entries]
-    slots = [
-        bytes(8) if key is None else text.ljust(7, b"\0") + bytes([0x80 | len(text)])
-        for (key, _), text in zip(entries, texts, strict=True)
-    ]
-    count = len(entries).to_bytes(4, "little")
-    keys = count + nulls + b"".join(slots)
-    numbers = b"".join(number.to_bytes(4, "little", signed=True) for _, number in entries)
-    body = len(keys).to_bytes(4, "little") + keys + count + bytes(4) + numbers + bytes(len(numbers) % 8)
-    return len(body).to_bytes(4, "big") + body
-
-
-def test_a_map_of_sql_with_a_null_key_is_refused_with_the_type_that_reads_it() -> None:
+def test_a_map_of_sql_with_a_null_key_is_refused_and_its_entries_are_read() -> None:
     kind, rows = TableValue(TEXT_TO_NUMBER), (map_of_sql(("a", 1), (None, -2)), map_of_sql())
     assert column_of(kind, map_of_sql(("a", 1), ("b", 2))).to_pylist() == [[("a", 1), ("b", 2)]]
-    remedy = r"FLINK_UNSUPPORTED.*null key.*array<struct<key: string, value: int>>"
+    remedy = r"FLINK_UNSUPPORTED.*null key.*array<struct<key: \.\.\., value: \.\.\.>>"
     with pytest.raises(UnsupportedError, match=remedy):
         column_of(kind, *rows)
     entries = with_declared(kind, "array<struct<key: string, value: int>>")
     expected = [[{"key": "a", "value": 1}, {"key": None, "value": -2}], []]
     assert column_of(entries, *rows).to_pylist() == expected
+
+
+def test_every_type_of_sql_can_be_declared_by_its_text() -> None:
+    """Without one, a row with a map and a time could not be read where the map has a null key."""
+    kind = RowDataOf(FULL)
+    declared = with_declared(kind, declared_text(arrow_type(kind)))
+    whole = bytes.fromhex(written()["values"]["full"])
+    assert column_of(declared, whole).equals(column_of(kind, whole))
+    for text in ("time", "timestamp(9)", "timestamp_ntz(9)"):
+        with pytest.raises(InvalidInputError, match="FLINK_TYPE"):
+            with_declared(TableValue(Logical("TIMESTAMP", 6)), text)
 
 
 def test_a_map_in_a_row_and_a_multiset_may_be_lists_of_entries() -> None:
