@@ -19,11 +19,13 @@ from statestore.catalog.reads.belief import BEGINNING, NOW, Piece, TimeRange, li
 from statestore.catalog.reads.change_events import ChangeSplit
 from statestore.catalog.reads.changes import check_changes, oldest_change, plan_changes, read_changes
 from statestore.catalog.reads.key_versions import key_writers, newest_first
+from statestore.catalog.reads.lookup.rows_at_times import rows_at_times
 from statestore.catalog.reads.plan import StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable, check_number
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
@@ -196,6 +198,16 @@ class VersionedTable(StateTable):
         self.schema(query)
         pieces, window, _lease = _pieces(self, query)
         return extremes(self.files(), pieces, window, name)
+
+    def rows_at(self, keys: Sequence[pa.Array], moments: Ints, query: Query) -> tuple[Ints, pa.Table] | None:
+        files = self.files()
+        log_state, lease, query = _planned(self, query)
+        version = check_version(self.name, log_state, query.version)
+        if not files.is_local or version != log_state.version:
+            return None
+        found = rows_at_times(files, log_state, keys, moments, self.schema(query))
+        del lease  # which has kept the files until now
+        return found
 
     def masked_splits(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[MaskedSplit]:
         """Return the rows of splits with marks of the dead ones; changes have none."""

@@ -157,20 +157,22 @@ class Segment:
             if first < stop
         ]
         back = None if order is None else arrow_numbers(np.argsort(order))
-        columns = []
-        for name in names:
-            whole = self._whole.get(name)
-            if whole is not None:
-                columns.append(whole.take(arrow_numbers(rows)))
-                continue
-            position = self._position(name)
-            found = [
-                self._column(number, position, FEW * len(chosen) < self._batches[number].num_rows).array.take(chosen)
-                for number, chosen in parts
-            ]
-            cells = pa.concat_arrays(found or [self._array(0, name).slice(0, 0)])
-            columns.append(cells if back is None else cells.take(back))
-        return columns
+        joined = {name: self._whole[name].take(arrow_numbers(rows)) for name in names if name in self._whole}
+        others = [name for name in names if name not in joined]
+        found = [self._taken(others, number, chosen) for number, chosen in parts] if others else []
+        for place, name in enumerate(others):
+            cells = pa.concat_arrays([taken[place] for taken in found] or [self._array(0, name).slice(0, 0)])
+            joined[name] = cells if back is None else cells.take(back)
+        return [joined[name] for name in names]
+
+    def _taken(self, names: Sequence[str], number: int, chosen: pa.Array) -> list[pa.Array]:
+        """The cells of columns at rows of one batch. Arrow takes several columns by one call at half the cost."""
+        few = FEW * len(chosen) < self._batches[number].num_rows
+        columns = [self._column(number, self._position(name), few).array for name in names]
+        if len(columns) == 1:
+            return [columns[0].take(chosen)]
+        taken: list[pa.Array] = pa.RecordBatch.from_arrays(columns, names=[*names]).take(chosen).columns
+        return taken
 
     def int64(self, name: str) -> Ints:
         """``valid_from``, ``valid_to`` (``OPEN`` for null), ``_added``, ``_closed`` or ``_dropped`` as read-only numpy.
