@@ -1,8 +1,9 @@
-"""The as-of join on Arrow. Each version of a key meets a run of left rows that are sorted by key and time.
+"""The as-of join on Arrow. The table looks the left rows up by key and time, or its history is read.
 
-The left rows are sorted by (hash of the key, time). The left rows in a version's interval [valid_from, valid_to) then
-lie side by side, so each batch of the history needs two binary searches a version, and no left row is read twice. Keys
-with equal hashes are distinguished by comparing the keys. Memory grows with the left side, not with the history.
+For that the left rows are sorted by (hash of the key, time). The left rows in a version's interval [valid_from,
+valid_to) then lie side by side, so each batch of the history needs two binary searches a version, and no left row is
+read twice. Keys with equal hashes are distinguished by comparing the keys. Memory grows with the left side, not with
+the history.
 """
 
 from __future__ import annotations
