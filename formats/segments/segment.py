@@ -18,7 +18,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.segments.decoded_columns import DecodedColumns, decoded
+from statestore.formats.segments.decoded_columns import DecodedColumns, decoded, searched_times
 from statestore.formats.segments.ipc_file import (
     open_batches,
     open_file,
@@ -80,6 +80,8 @@ class Segment:
         self._numpy: dict[str, npt.NDArray[Any]] = {}
         self._kept = decoded if kept is None else kept
         self._owner = self._kept.keep_for(self) if meta.blocks else -1
+        self._searched = searched_times if kept is None else kept
+        self._searcher = self._searched.keep_for(self) if meta.blocks else -1
 
     @property
     def rows(self) -> int:
@@ -303,6 +305,7 @@ class Segment:
     def forget_decoded(self) -> None:
         """Drop the columns that were decompressed or copied and are kept in memory."""
         self._kept.forget(self._owner)
+        self._searched.forget(self._searcher)
 
     def verify_all(self) -> None:
         """Check every byte and every value, and the rules of docs/format.md that checksums do not imply."""
@@ -382,12 +385,19 @@ class Segment:
 
     def _times(self, number: int, position: int) -> Ints:
         """Return a column of times of a batch; a view of the file is kept, because plans ask for it again and again."""
-        times = self._views.get((number, position))
-        if times is None:
-            times = int64_values(self._column(number, position).array)
-            if self._columns[position][number] is not None:
-                self._views[(number, position)] = times
+        found = self._views.get((number, position))
+        if found is not None:
+            return found
+        make = partial(self._made_times, number, position)
+        is_made = isinstance(self._batches[number], StoredBatch)
+        times: Ints = self._searched.get((self._searcher, number, position), make) if is_made else make()[0]
+        if self._columns[position][number] is not None:
+            self._views[(number, position)] = times
         return times
+
+    def _made_times(self, number: int, position: int) -> tuple[Ints, int]:
+        times = int64_values(self._column(number, position).array)
+        return times, times.nbytes if self._columns[position][number] is None else 0
 
     def _stored(self, number: int, position: int) -> tuple[StoredColumn, int]:
         """Return a column of a batch and the size of what was decompressed; views of the file are kept with it."""
