@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.filters import Filter
 
 Mode = Literal["state", "history", "changes"]
@@ -263,15 +262,6 @@ class StateTable(ABC):
         """The kept versions, ascending, up to that of the query, that wrote or deleted the keys that its filters name.
 
         Among them are those whose rows were replaced since. None where only the change feed finds them.
-        """
-        return None
-
-    def rows_at(self, keys: Sequence[pa.Array], moments: Ints, query: Query) -> tuple[Ints, pa.Table] | None:
-        """For each key and its moment (epoch microseconds) the row of a history that is valid then: its position among
-        the rows that are returned, each once, or -1.
-
-        ``keys`` are columns without nulls, in the order and of the types of `row_key`. None where a read of the history
-        finds the rows at less cost.
         """
         return None
 

@@ -19,13 +19,11 @@ from statestore.catalog.reads.belief import BEGINNING, NOW, Piece, TimeRange, li
 from statestore.catalog.reads.change_events import ChangeSplit
 from statestore.catalog.reads.changes import check_changes, oldest_change, plan_changes, read_changes
 from statestore.catalog.reads.key_versions import key_writers, newest_first
-from statestore.catalog.reads.lookup.rows_at_times import rows_at_times
 from statestore.catalog.reads.plan import StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
-from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable, check_number
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
@@ -199,15 +197,14 @@ class VersionedTable(StateTable):
         pieces, window, _lease = _pieces(self, query)
         return extremes(self.files(), pieces, window, name)
 
-    def rows_at(self, keys: Sequence[pa.Array], moments: Ints, query: Query) -> tuple[Ints, pa.Table] | None:
-        files = self.files()
+    def for_lookups(self, query: Query) -> tuple[LogState, Lease | None] | None:
+        """Return the log state in which keys of a query can be looked up, with a lease on its files.
+
+        None for an earlier version than its newest one, and in an object store.
+        """
         log_state, lease, query = _planned(self, query)
         version = check_version(self.name, log_state, query.version)
-        if not files.is_local or version != log_state.version:
-            return None
-        found = rows_at_times(files, log_state, keys, moments, self.schema(query))
-        del lease  # which has kept the files until now
-        return found
+        return (log_state, lease) if self.files().is_local and version == log_state.version else None
 
     def masked_splits(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[MaskedSplit]:
         """Return the rows of splits with marks of the dead ones; changes have none."""

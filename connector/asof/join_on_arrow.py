@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.reads.lookup.rows_at_times import rows_at_times
 from statestore.catalog.stores.record_input import instants_of, is_text, times_of
 from statestore.connector.asof.join_request import AsofRequest
 from statestore.formats.error_codes import ErrorCode
@@ -172,7 +173,7 @@ def _looked_up(known: _Known, request: AsofRequest, rows: int) -> tuple[Ints, pa
     if request.floor is not None and "valid_to" not in names:
         names.append("valid_to")
     query = replace(request.history(int(known.time.min()), int(known.time.max())), columns=tuple(names))
-    found = request.table.rows_at(known.keys, known.time, query)
+    found = rows_at_times(request.table, known.keys, known.time, query)
     if found is None:
         return None
     positions, values = found

@@ -13,9 +13,11 @@ from statestore.catalog.reads.lookup.many_keys_at import FoundRows
 from statestore.catalog.reads.lookup.point_lookup import PointLookup
 from statestore.catalog.reads.scattered_rows import GatheredRows
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.segment_write import end_column
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 # Without compiled code, stored rows that are read in the time of one look-up. A million look-ups among 100,000 rows
@@ -38,13 +40,17 @@ def lookup_of(files: SegmentFiles, log_state: LogState) -> PointLookup:
 
 
 def rows_at_times(
-    files: SegmentFiles, log_state: LogState, keys: Sequence[pa.Array], moments: Ints, schema: pa.Schema
+    table: StateTable, keys: Sequence[pa.Array], moments: Ints, query: Query
 ) -> tuple[Ints, pa.Table] | None:
     """Return, for each key of these columns, the position of its row at its moment, or -1; and these rows, each once.
 
-    The rows have the columns of ``schema``, and their ends are those of the newest version. None where a read of all
-    rows takes less time.
+    ``keys`` are in the order and of the types of the table's `row_key`, without nulls. The rows have the columns of
+    ``query``, a history. None where keys cannot be looked up, or a read of the history takes less time.
     """
+    if not isinstance(table, VersionedTable) or (planned := table.for_lookups(query)) is None:
+        return None
+    log_state, _lease = planned  # held until all is read
+    files, schema = table.files(), table.schema(query)
     lookup = lookup_of(files, log_state)
     lookup.count_reads(len(moments))
     stored = sum(meta.rows for meta in log_state.segments if not meta.tombstone)

@@ -18,7 +18,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.formats.segments import decoded_columns, segment, segment_write
+from statestore.formats.segments import decoded_columns, ipc_file, segment_write
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
@@ -193,13 +193,13 @@ def test_a_plan_decompresses_times_once_whatever_is_read_meanwhile(
         query = Query(as_of=1_111_000)
         planned = store.table.splits(query)
         decompressed: list[int] = []
-        verify = segment.verify_stored_column
+        verify = ipc_file.verify_stored_column
 
         def counted(verified: Any, batch: Any, position: int) -> Any:
             decompressed.append(position)
             return verify(verified, batch, position)
 
-        monkeypatch.setattr(segment, "verify_stored_column", counted)
+        monkeypatch.setattr("statestore.formats.segments.segment.verify_stored_column", counted)
         for key in {key[0] for key in decoded_columns.decoded._kept}:
             decoded_columns.decoded.forget(key)  # as a read of many columns displaces them
         assert store.table.splits(query) == planned

@@ -185,10 +185,15 @@ def test_past_versions_and_many_rows_read_the_history(prices: Any, monkeypatch: 
     table: VersionedTable = prices.table
     query = Query(mode="history", columns=("price",), version=prices.version)
     few, many = (pa.array(["item-007"] * count) for count in (3, 30_000))
-    assert table.rows_at([few], np.full(3, 5_500_000), query) is not None
-    assert table.rows_at([few], np.full(3, 5_500_000), Query(mode="history", version=prices.version - 1)) is None
+    assert rows_at_times.rows_at_times(table, [few], np.full(3, 5_500_000), query) is not None
+    assert (
+        rows_at_times.rows_at_times(
+            table, [few], np.full(3, 5_500_000), Query(mode="history", version=prices.version - 1)
+        )
+        is None
+    )
     monkeypatch.setattr(point_lookup, "reads_pay", lambda reads, more: False)
-    assert table.rows_at([many], np.full(30_000, 5_500_000), query) is None
+    assert rows_at_times.rows_at_times(table, [many], np.full(30_000, 5_500_000), query) is None
 
 
 def test_values_are_gathered_by_column(prices: Any, monkeypatch: pytest.MonkeyPatch) -> None:
