@@ -1,109 +1,110 @@
-"""As-of joins against DuckDB's own ``ASOF JOIN`` over the same tables. Prints a line for each size of the left side.
+"""As-of joins beside DuckDB's own ``ASOF JOIN`` over Parquet of the same history. Prints JSON lines.
 
-    python benchmarks/asof_join.py [keys [versions]]
+    python benchmarks/asof_join.py           1M keys and 10M versions, two million left rows and a thousand
+    python benchmarks/asof_join.py --quick   20k keys and 200k versions, 40,000 left rows and a thousand
 
-DuckDB reads both sides from tables of its own, in memory, with the same check for the end of a version. This package
-reads the history from the store. Runs alternate; the medians of seven are compared.
+The history has hot keys, 3 % deletes and 1 % late records, as its commits left it. Half of the left rows have hot keys,
+and their times are anywhere in the stream. DuckDB checks the end of a version, too. A thousand left rows stand beside
+``get_many`` of as many keys, whose moment is one for all. Both answers are compared first. Each line holds the ratio of
+the processor time of both, medians of alternating runs, and the medians in milliseconds.
 """
 
 from __future__ import annotations
 
-import statistics
+import argparse
+import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-import statestore
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
 
-LEFT_ROWS = 1_000_000
-RUNS = 7
-BATCH = 500_000
+import statestore  # noqa: E402
+from benchmarks.loads.stream import START_MS, STEP_MS, VALUE, Shape, Stream  # noqa: E402
+from benchmarks.measures.workbench import open_reader, open_writer  # noqa: E402
+from benchmarks.results.costs import alternate, ratio  # noqa: E402
 
-
-def main(keys: int = 100_000, versions: int = 20) -> None:
-    random = np.random.default_rng(1)
-    with tempfile.TemporaryDirectory() as folder:
-        catalog = statestore.connect(Path(folder))
-        with catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}) as store:
-            fill(store, keys, versions, random)
-            left = left_side(keys, versions, random)
-            compare(store, left, "a million rows")
-            compare(store, left.slice(0, 10_000), "10,000 rows")
-            few = left.slice(0, 1_000)
-            compare(store, few, "1,000 rows")
+FEW = 1_000
+GOAL, GOAL_BESIDE_GETS = 0.6, 2.5
+QUERY = """
+    SELECT l.n, {0} FROM left_rows l ASOF JOIN read_parquet('{1}') h
+    ON l.item = h.item AND l.at >= h.valid_from WHERE h.valid_to IS NULL OR l.at < h.valid_to
+"""
 
 
-def fill(store: statestore.VersionedStore, keys: int, versions: int, random: np.random.Generator) -> None:
-    for version in range(versions):
-        for start in range(0, keys, BATCH):
-            numbers = np.arange(start, min(start + BATCH, keys))
-            times = version * 1_000_000 + random.integers(0, 1_000_000, len(numbers))
-            table = pa.table(
-                {
-                    "item": names(numbers),
-                    "price": random.random(len(numbers)),
-                    "timestamp": times,
-                }
-            )
-            store.write(table)
-    store.compact(full=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    shape = Shape(20_000, 10, 20_000) if given.quick else Shape(1_000_000, 10, 100_000)
+    stream = Stream(shape, given.seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with open_writer(folder / "store") as store:
+            for number in range(shape.commits):
+                store.put_all(stream.commit(number))
+                store.commit()
+        with open_reader(folder / "store") as reader:
+            pq.write_table(reader.history().read_all(), folder / "history.parquet")
+            measure(reader, stream, folder / "history.parquet", 40_000 if given.quick else 2_000_000, given.runs)
 
 
-def left_side(keys: int, versions: int, random: np.random.Generator) -> pa.Table:
-    times = random.integers(0, versions * 1_000_000, LEFT_ROWS) * 1000
-    return pa.table(
-        {
-            "item": names(random.integers(0, keys, LEFT_ROWS)),
-            "at": pa.array(times).cast(pa.timestamp("us", "UTC")),
-            "n": np.arange(LEFT_ROWS),
-        }
-    )
+def measure(reader: statestore.VersionedStore, stream: Stream, parquet: Path, rows: int, runs: int) -> None:
+    """Print the ratios of a large and of a small left side."""
+    for count in (rows, FEW):
+        left = left_rows(stream, count)
+
+        def ours(left: pa.Table = left) -> pa.Table:
+            return statestore.asof_join(left, reader, on="item", left_time="at")
+
+        load = f"{count:,} left rows of {stream.shape.events:,} changes"
+        report("as-of join / DuckDB's ASOF JOIN over Parquet", load, ours, theirs(left, parquet), runs, GOAL)
+        if count == FEW:
+            keys, moment = left["item"].to_pylist(), stream.moment(0.5)
+            gets = lambda keys=keys, moment=moment: reader.get_many(keys, as_of=moment)  # noqa: E731
+            report("as-of join / get_many", load, ours, gets, runs, GOAL_BESIDE_GETS)
 
 
-def names(numbers: np.ndarray) -> pa.Array:
-    return pa.array([f"item-{n:08d}" for n in numbers.tolist()])
+def left_rows(stream: Stream, count: int) -> pa.Table:
+    random = np.random.default_rng(count)
+    hot = stream.key[random.integers(0, stream.shape.events, count)]
+    keys = np.where(random.random(count) < 0.5, hot, random.integers(0, stream.shape.keys, count))
+    times = START_MS + random.integers(0, stream.shape.events * STEP_MS, count)
+    at = pa.array(times * 1000).cast(pa.timestamp("us", "UTC"))
+    return pa.table({"item": stream.names.take(pa.array(keys)), "at": at, "n": np.arange(count)})
 
 
-def compare(store: statestore.VersionedStore, left: pa.Table, what: str) -> None:
-    history = store.history().read_all()
+def theirs(left: pa.Table, parquet: Path) -> Callable[[], pa.Table]:
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    connection.register("given", left)
-    connection.register("told", history)
-    connection.execute("CREATE TABLE l AS SELECT * FROM given; CREATE TABLE h AS SELECT * FROM told")
-    query = """
-        SELECT l.*, CASE WHEN h.valid_to IS NULL OR l.at < h.valid_to THEN h.price END AS price
-        FROM l ASOF LEFT JOIN h ON l.item = h.item AND l.at >= h.valid_from
-    """
+    connection.register("left_rows", left)
+    query = QUERY.format(", ".join(f"h.{name}" for name in VALUE), parquet)
+    return lambda: connection.sql(query).to_arrow_table()
 
-    def theirs() -> pa.Table:
-        return connection.sql(query).to_arrow_table()
 
-    def ours() -> pa.Table:
-        return statestore.asof_join(left, store, on="item", left_time="at", how="left")
-
-    def total(table: pa.Table) -> float:
-        return round(float(np.nansum(table["price"].to_numpy())), 3)
-
-    assert total(ours()) == total(theirs())
-    taken: dict[Callable[[], pa.Table], list[float]] = {ours: [], theirs: []}
-    for _ in range(RUNS):
-        for call, seconds in taken.items():
-            begin = time.perf_counter()
-            call()
-            seconds.append(time.perf_counter() - begin)
-    mine, peer = (statistics.median(seconds) * 1000 for seconds in taken.values())
-    print(
-        f"{what} with {history.num_rows:,} versions: ours {mine:,.0f} ms, DuckDB's ASOF JOIN {peer:,.0f} ms, "
-        f"ratio {mine / peer:.2f}"
-    )
+def report(
+    name: str, load: str, ours: Callable[[], pa.Table], beside: Callable[[], object], runs: int, goal: float
+) -> None:
+    answer = beside()
+    if isinstance(answer, pa.Table):
+        joined = ours().select(["n", *VALUE])
+        if not joined.equals(answer.sort_by("n").cast(joined.schema)):
+            raise AssertionError(f"{name}, {load}: the answers differ")
+    costs = alternate({"ours": ours, "theirs": beside}, runs)
+    medians = {f"{side}_ms": cost.summary()["cpu_median"] for side, cost in costs.items()}
+    found = round(ratio(costs["ours"], costs["theirs"]), 3)
+    print(json.dumps({"measure": name, "load": load, "ratio": found, "goal": goal, **medians}), flush=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

@@ -451,35 +451,36 @@ def valid_rows(
     entries: Hashes,
     segment: KeyedRows,
     first: Ints,
-    moment: int,
+    moment: int | Ints,
     close: Callable[[Ints, Ints], None],
     are_keys: Callable[[Ints, Ints], Bools],
 ) -> tuple[Ints, Ints, Ints, Ints] | None:
     """Return what `valid_row` finds for many keys: their numbers, and the rows, starts and newest ends, by row.
 
     ``entries`` are the hashes of the segment's key index, and the entries of the hash of key i begin at ``first[i]``.
+    ``moment`` is that of all keys, or has one for each.
     ``close`` puts newest ends of rows in the place of stored ones, and ``are_keys`` returns which rows have the keys of
     these numbers.
     """
     rows_of = np.frombuffer(segment.rows, np.uint32)
     starts_of, ends_of = (np.frombuffer(view, np.int64) for view in (segment.starts, segment.ends))
-    numbers = np.arange(len(first))
-    at = _last_started(entries, rows_of, starts_of, first, moment)
+    numbers, moments = np.arange(len(first)), np.broadcast_to(moment, len(first))
+    at = _last_started(entries, rows_of, starts_of, first, moments)
     found: list[tuple[Ints, Ints, Ints, Ints]] = []
     while True:
         left = at >= first
         if not left.all():
-            at, first, numbers = at[left], first[left], numbers[left]
+            at, first, numbers, moments = at[left], first[left], numbers[left], moments[left]
         if not len(at):
             break
         rows = rows_of[at].astype(np.int64)
         starts, ends = starts_of[rows], ends_of[rows]
         close(ends, rows)
         mine = are_keys(rows, numbers)
-        valid = mine & (moment < ends)
+        valid = mine & (moments < ends)
         found.append((numbers[valid], rows[valid], starts[valid], ends[valid]))
-        older = ~(mine & ((moment < ends) | ever_valid(starts, ends)))
-        at, first, numbers = at[older] - 1, first[older], numbers[older]
+        older = ~(mine & ((moments < ends) | ever_valid(starts, ends)))
+        at, first, numbers, moments = at[older] - 1, first[older], numbers[older], moments[older]
     if not any(len(part[0]) for part in found):
         return None
     columns = found[0] if len(found) == 1 else tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -488,21 +489,21 @@ def valid_rows(
     return numbers, rows, starts, ends
 
 
-def _last_started(entries: Hashes, rows_of: U32s, starts_of: Ints, first: Ints, moment: int) -> Ints:
-    """Return the last entry of each hash whose row has started at a moment; one less than ``first`` where none has."""
-    at: Ints = first - (starts_of[rows_of[first]] > moment)
+def _last_started(entries: Hashes, rows_of: U32s, starts_of: Ints, first: Ints, moments: Ints) -> Ints:
+    """Return the last entry of each hash whose row has started at its moment; without one, that before ``first``."""
+    at: Ints = first - (starts_of[rows_of[first]] > moments)
     going_on = np.flatnonzero((at == first) & (first + 1 < len(entries)))
     going_on = going_on[entries[first[going_on] + 1] == entries[first[going_on]]]
     if not len(going_on):
         return at
-    low = first[going_on] + 1
+    low, moments = first[going_on] + 1, moments[going_on]
     high = entries.searchsorted(entries[low], "right")
     while True:
         open_ = low < high
         if not open_.any():
             break
         middle = (low + high) >> 1
-        started = open_ & (starts_of[rows_of.take(middle, mode="clip")] <= moment)
+        started = open_ & (starts_of[rows_of.take(middle, mode="clip")] <= moments)
         low = np.where(started, middle + 1, low)
         high = np.where(open_ & ~started, middle, high)
     at[going_on] = low - 1

@@ -8,13 +8,14 @@ judged together and copied together. Filters are applied piece by piece.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.reads.added_columns import VERSION_COLUMN
-from statestore.catalog.reads.belief import NOW, Piece, TimeRange, ends_of_rows, judged, live_mask
+from statestore.catalog.reads.belief import NOW, Piece, TimeRange, cells_of, ends_of_rows, judged, live_mask
 from statestore.catalog.reads.chosen_rows import (
     ChosenRows,
     GatheredColumn,
@@ -38,7 +39,7 @@ from statestore.formats.segments.segment_write import end_column
 from statestore.formats.state_table import MARK_TYPE, MaskedSplit, mark_bytes
 from statestore.formats.values.filters import Filter, key_lookups, mask, with_whole_structs
 from statestore.formats.values.key_codec import KeyCodec
-from statestore.formats.values.without_pandas import bools, int64_values
+from statestore.formats.values.without_pandas import bools
 
 # Where loops are not compiled, the rows of smaller pieces are gathered. Were those of all pieces, a scan of 400,000
 # rows of which 10 % were updated would take 1.4 to 1.9 times as long.
@@ -77,9 +78,14 @@ def read_split(
         pieces = [piece for piece in pieces if piece.rows >= GATHERED_ROWS]
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = lookup_hashes(files, filters) if filters and split.hashes is None else None
-    batches = (
-        batch for piece in pieces for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
-    )
+    if lookups is None:
+        parts = (_read_piece(files, piece, split, names, list(columns), filters) for piece in pieces)
+    else:
+        parts = (
+            _read_keys(files, list(mine), split.window, names, list(columns), filters, lookups)
+            for _, mine in groupby(pieces, key=lambda piece: piece.segment.meta.name)
+        )
+    batches = chain.from_iterable(parts)
     for batch in batches if in_order else joined(batches):
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if columns else batch
 
@@ -220,15 +226,9 @@ def _read_piece(
     names: list[str],
     columns: list[str],
     filters: tuple[Filter, ...],
-    lookups: list[int] | None,
 ) -> Iterator[pa.RecordBatch]:
-    found = (
-        _all_rows(files, piece, split.window, names)
-        if lookups is None
-        else _looked_up(files, piece, split.window, names, lookups)
-    )
     chosen = _hashed_rows(files, piece, split.hashes)
-    for at, batch, alive in found:
+    for at, batch, alive in _all_rows(files, piece, split.window, names):
         live = alive if chosen is None else _and(alive, chosen[at : at + batch.num_rows])
         selected = mask(filters, batch) if filters else None
         keep = _and(live, None if selected is None else bools(selected))
@@ -292,14 +292,39 @@ def _all_rows(
             at += stored.num_rows
 
 
-def _looked_up(
-    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], lookups: list[int]
-) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
-    """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
-    rows = matched_rows(files, piece.segment.meta, lookups)
-    rows = rows[slice(*rows.searchsorted((piece.start, piece.stop)).tolist())]
-    if len(rows):
-        yield piece.start, *taken_rows(files, piece, window, names, rows)
+def _read_keys(
+    files: SegmentFiles,
+    pieces: list[Piece],
+    window: TimeRange,
+    names: list[str],
+    columns: list[str],
+    filters: tuple[Filter, ...],
+    lookups: list[int],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of pieces of one segment that have a requested key hash, and pass the filters.
+
+    The index is looked into once for all pieces. Only rows of the window are taken: of a hot key nearly all are others.
+    """
+    segment = pieces[0].segment
+    matched = matched_rows(files, segment.meta, lookups)
+    bounds = matched.searchsorted([(piece.start, piece.stop) for piece in pieces])
+    for cut in (False, True):
+        mine = [
+            matched[low:high] for piece, (low, high) in zip(pieces, bounds.tolist(), strict=True) if piece.cut == cut
+        ]
+        chosen = np.concatenate([np.empty(0, np.int64), *mine])
+        for at in range(0, len(chosen), CHUNK_ROWS):
+            rows = chosen[at : at + CHUNK_ROWS]
+            whole = Piece(segment, int(rows[0]), int(rows[-1]) + 1, cut)
+            ends = ends_of_rows(files, whole, rows, window, END in names)
+            if ends is not None and cut:
+                live = window.has(ends, partial(cells_of, files.open_segment(segment.meta), "valid_from", rows))
+                rows, ends = rows[live], ends[live]
+            if len(rows):
+                batch = _columns_at(files, segment.meta, names, rows, ends)
+                passing = mask(filters, batch)  # which drops other keys of the same hash, too
+                shown = batch.select(columns)
+                yield shown if passing is None else shown.filter(passing)
 
 
 def matched_rows(files: SegmentFiles, meta: SegmentMeta, lookups: list[int]) -> Ints:
@@ -313,16 +338,21 @@ def taken_rows(
 ) -> tuple[pa.RecordBatch, Bools | None]:
     """Return the columns of these rows of a piece, and a mask of those that belong to the window or None for all."""
     ends = ends_of_rows(files, piece, rows, window, END in names)
-    physical = list(dict.fromkeys([*(_physical(name) for name in names if ends is None or name != END), "valid_from"]))
-    taken = files.open_segment(piece.segment.meta).take_columns(physical, rows)
-    arrays = dict(zip(physical, taken, strict=True))
-    live = None
+    batch = _columns_at(files, piece.segment.meta, names, rows, ends)
+    if ends is None or not piece.cut:
+        return batch, None
+    return batch, window.has(ends, partial(cells_of, files.open_segment(piece.segment.meta), "valid_from", rows))
+
+
+def _columns_at(
+    files: SegmentFiles, meta: SegmentMeta, names: list[str], rows: Ints, ends: Ints | None
+) -> pa.RecordBatch:
+    """Return columns of these rows, whose ends are the stored ones if no others are given."""
+    physical = [_physical(name) for name in names if ends is None or name != END]
+    arrays = dict(zip(physical, files.open_segment(meta).take_columns(physical, rows), strict=True))
     if ends is not None:
         arrays[END] = end_column(ends)
-        if piece.cut:
-            live = window.has(ends, lambda: int64_values(arrays["valid_from"]))
-    columns = [arrays[_physical(name)] for name in names]
-    return pa.RecordBatch.from_arrays(columns, names=names), live
+    return pa.RecordBatch.from_arrays([arrays[_physical(name)] for name in names], names=names)
 
 
 def _physical(name: str) -> str:

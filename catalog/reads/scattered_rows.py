@@ -6,7 +6,7 @@ and for nested columns, Arrow takes the rows of each segment and then puts them 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,12 +44,18 @@ class GatheredRows:
 
     def column(self, name: str) -> pa.Array:
         """Return a column. Raises CorruptError SEGMENT_CORRUPT for bytes that are wrong."""
-        found = None if self._placed is None else _compiled_column(self._placed, name)
-        if found is not None:
-            return found
-        if self._sorted is None:
-            self._sorted = _SortedRows.of(self._opened, self._source, self._row)
-        return self._sorted.column(name)
+        return self.columns([name])[0]
+
+    def columns(self, names: Sequence[str]) -> list[pa.Array]:
+        """Return columns; what Arrow takes of them is in memory at the same time."""
+        placed = self._placed
+        found = {} if placed is None else {name: _compiled_column(placed, name) for name in dict.fromkeys(names)}
+        others = [name for name in names if found.get(name) is None]
+        if others:
+            if self._sorted is None:
+                self._sorted = _SortedRows.of(self._opened, self._source, self._row)
+            found |= zip(others, self._sorted.columns(others), strict=True)
+        return [found[name] for name in names]
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,7 @@ class _SortedRows:
         position[order] = np.arange(len(source), dtype=np.int32)
         return _SortedRows(parts, arrow_numbers(position))
 
-    def column(self, name: str) -> pa.Array:
-        taken = [file.take(name, rows) for file, rows in self.parts]
-        whole = taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
-        return whole if self.position is None else whole.take(self.position)
+    def columns(self, names: Sequence[str]) -> list[pa.Array]:
+        taken = [file.take_columns(names, rows) for file, rows in self.parts]
+        wholes = taken[0] if len(taken) == 1 else [pa.concat_arrays(parts) for parts in zip(*taken, strict=True)]
+        return wholes if self.position is None else [whole.take(self.position) for whole in wholes]

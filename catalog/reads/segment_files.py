@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,7 @@ class SegmentFiles:
         self._marks = BoundedCache(MARKS_BYTES)
         self._statistics = BlockStatistics()
         self._swept: LogState | None = None
+        self._shared: Any = None
         self.log = StoreLog(storage, spec)
         leave_in_forks(self._in_fork)
 
@@ -181,10 +182,17 @@ class SegmentFiles:
             raise corrupt(ref, f"it closes row {rows[-1]} of {piece.segment}, which has {rows_of_segment} rows")
         return rows, ends
 
+    def shared(self, follow: Callable[[Any], Any]) -> Any:
+        """Return what ``follow`` makes of what it made last, None at first: all readers of the process share it."""
+        with self._lock:
+            self._shared = follow(self._shared)
+            return self._shared
+
     def forget(self) -> None:
         """Drop every mapping and cached array."""
         self.log.forget()
         with self._lock:
+            self._shared = None
             self._opened.clear()
             self._carried.clear()
             self._marks.clear()
@@ -197,6 +205,7 @@ class SegmentFiles:
         """
         names = {meta.name for meta in log_state.segments}
         with self._lock:
+            self._shared = None
             for key in [key for key in self._opened if key[1] not in names]:
                 del self._opened[key]
 

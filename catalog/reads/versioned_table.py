@@ -197,6 +197,15 @@ class VersionedTable(StateTable):
         pieces, window, _lease = _pieces(self, query)
         return extremes(self.files(), pieces, window, name)
 
+    def for_lookups(self, query: Query) -> tuple[LogState, Lease | None] | None:
+        """Return the log state in which keys of a query can be looked up, with a lease on its files.
+
+        None for an earlier version than its newest one, and in an object store.
+        """
+        log_state, lease, query = _planned(self, query)
+        version = check_version(self.name, log_state, query.version)
+        return (log_state, lease) if self.files().is_local and version == log_state.version else None
+
     def masked_splits(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[MaskedSplit]:
         """Return the rows of splits with marks of the dead ones; changes have none."""
         files = self.files()

@@ -18,6 +18,7 @@ from typing import Literal
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.formats.segments import segment_write
 from statestore.formats.segments.segment_meta import OPEN
 
 Mode = Literal["due", "idle", "full"]
@@ -282,8 +283,8 @@ def _fold_everything(
     stream_time: Callable[[int], int],
     until: int,
 ) -> Rewriting | None:
-    """Return the next rewriting after which, at last, every row is folded, open rows are dense and closed segments
-    follow each other in time.
+    """Return the next rewriting after which, at last, every row is folded, open rows are dense, and closed segments
+    follow each other in time and are compressed.
     """
     recent, closed = _divided(main)
     unfolded = [v for v in recent if v.meta.role == "delta" or v.until(until).closures or _stored_ended(v)]
@@ -291,7 +292,10 @@ def _fold_everything(
     rough = unfolded or (small if len(small) > 1 else [])
     tangled = _untangle(closed, rules, until)
     if not rough and tangled is None:
-        return None
+        # One by one: rows of several would lie among those of compressed segments between them.
+        large = [v for v in closed if v.meta.rows >= segment_write.COMPRESSED_BATCH_ROWS]
+        warm = [v for v in large if not segment_write.may_be_compressed(v.meta)]
+        return Rewriting((warm[0],), cold=True) if warm else None
     if unfolded and _rows(main) > rules.file_rows:
         portion = _next_portion(unfolded, closed, beliefs, rules, stream_time)
         if portion is not None:

@@ -180,10 +180,10 @@ def find_row(table: int, key_hash: int, moment: int) -> Any:
 
 
 @kernel
-def find_rows(table: int, hashes: Hashes, moment: int, places: Ints) -> None:
-    """Find a row for each hash as `find_row` does."""
+def find_rows(table: int, hashes: Hashes, moments: Ints, places: Ints) -> None:
+    """Find a row for each hash, at its own moment, as `find_row` does."""
     for number in range(len(hashes)):
-        places[number] = place_of(table, hashes[number], moment)[0]
+        places[number] = place_of(table, hashes[number], moments[number])[0]
 
 
 @inlined

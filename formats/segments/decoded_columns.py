@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 DECODED_BYTES = 256 << 20
+SEARCHED_BYTES = 16 << 20
 ONCE = 1 << 12  # keys of arrays that were needed once
 
 _numbers = count()
@@ -100,4 +101,8 @@ class DecodedColumns:
 
 
 decoded = DecodedColumns()
-os.register_at_fork(after_in_child=decoded.renew_lock)
+# Times in which plans search: a read of all columns does not displace them, and a plan of thirty blocks takes ten times
+# as long where it has to decompress them.
+searched_times = DecodedColumns(SEARCHED_BYTES)
+for _each in (decoded, searched_times):
+    os.register_at_fork(after_in_child=_each.renew_lock)

@@ -304,6 +304,11 @@ def _batch_rows(table: pa.Table, compression: Compression | None) -> int:
     return rows
 
 
+def may_be_compressed(meta: SegmentMeta) -> bool:
+    """Return whether a segment looks compressed: its batches are short, as only very long texts make them otherwise."""
+    return bool(meta.blocks) and all(block.batch_rows <= COMPRESSED_BATCH_ROWS for block in meta.blocks)
+
+
 def _largest_column(piece: pa.Table) -> int:
     return max(int(column.nbytes) for column in piece.columns)
 

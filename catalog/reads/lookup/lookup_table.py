@@ -116,10 +116,10 @@ class LookupTable:
         """Set the slots that a look has to consider for every hash; more than necessary do no harm."""
         self._every[:] = np.frombuffer(every.to_bytes(8 * len(self._every), "little"), np.uint64)
 
-    def find_many(self, hashes: Hashes, moment: int) -> Ints:
-        """Return what ``find`` returns for each hash."""
+    def find_many(self, hashes: Hashes, moments: Ints) -> Ints:
+        """Return what ``find`` returns for each hash and its moment."""
         places = np.empty(len(hashes), np.int64)
-        self._kernels.find_rows(self._where, hashes, moment, places)
+        self._kernels.find_rows(self._where, hashes, moments, places)
         return places
 
     def read_many(self, keys: pa.Array, hashes: Hashes, moment: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Many keys at one moment: rows of a segment that are valid then, found and read by arrays instead of one by one."""
+"""Many keys, each at a moment: rows of a segment that are valid then, found and read by arrays, not one by one."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def entries_of(opened: OpenedSegment, hashes: Hashes) -> tuple[Ints, Ints]:
     return hits, at[hits]
 
 
-def rows_at(opened: OpenedSegment, first: Ints, numbers: Ints, keys: Columns, moment: int) -> FoundRows | None:
-    """Return the rows valid at a moment of the keys ``numbers`` of ``keys``; None if there are none.
+def rows_at(opened: OpenedSegment, first: Ints, numbers: Ints, keys: Columns, moments: Ints) -> FoundRows | None:
+    """Return the rows of the keys ``numbers`` of ``keys`` that are valid at the moment of each; None without any.
 
     The entries of each key's hash begin at ``first``.
     """
@@ -51,7 +51,7 @@ def rows_at(opened: OpenedSegment, first: Ints, numbers: Ints, keys: Columns, mo
         np.frombuffer(opened.probe.hashes, np.uint64),
         opened.probe,
         first,
-        moment,
+        moments,
         lambda ends, rows: _close(opened, ends, rows),
         lambda rows, mine: _are_keys(opened, rows, keys, numbers[mine]),
     )

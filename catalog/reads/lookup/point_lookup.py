@@ -39,6 +39,8 @@ ALL_TIMES = -(2**63)
 # Rows of a segment that are entered into the filter in the time of one look into the segment. Were a segment entered at
 # the first look in vain, the first 100 gets of a handle would take 2.5 times as long, the first 3,000 1.4 times.
 ROWS_A_LOOK = 128
+# Keys of one read for which all segments of their moments are opened before, because nearly all are reached.
+BULK = 1 << 14
 NEVER = -(1 << 62)  # reads, after which compiled code is not tried again
 
 
@@ -68,6 +70,7 @@ class PointLookup:
         self._value_codec = values
         self._hash = codec.hash
         self._segments, self._closures = log_state.segments, log_state.closures
+        self._version = log_state.version
         self._places: dict[str, int] = {}
         self._codec = codec
         self._form = key_form(codec.schema)
@@ -124,6 +127,10 @@ class PointLookup:
     def following(self, log_state: LogState) -> PointLookup:
         """Return the lookup of another log state, which takes over opened segments and the filter."""
         return PointLookup(self._files, log_state, self._codec, self._value_codec, self)
+
+    def is_of(self, log_state: LogState) -> bool:
+        """Return whether this is the lookup of a log state."""
+        return self._segments is log_state.segments and self._version == log_state.version
 
     def valid_at(self, key: Key, moment: int) -> Version | None:
         """Return the value version with start <= moment < end, as the members of a `Found`."""
@@ -204,17 +211,22 @@ class PointLookup:
                 return probe, *row_and_end
         return None
 
-    def locate_many(self, keys: Sequence[pa.Array], moment: int) -> list[FoundRows]:
+    def locate_many(self, keys: Sequence[pa.Array], moment: int | Ints) -> list[FoundRows]:
         """Return the rows of the keys of these columns that `locate` finds, by segment.
 
-        Each segment is looked into once, in order of hashes.
+        ``moment`` is that of all keys, or has one for each. Each segment is looked into once, in order of hashes.
         """
         hashes = hash_keys(keys)
+        moments: Ints = np.full(len(hashes), moment, np.int64) if isinstance(moment, int) else moment
         found: list[FoundRows] = []
         missing = np.ones(len(hashes), bool)
+        if len(hashes) >= BULK:
+            self._open_all(len(hashes), int(moments.min()), int(moments.max()))
         if self.is_compiled:
             table = self._table or self._new_table()
-            places = table.find_many(hashes, moment)
+            order = np.argsort(hashes)  # entries of the filter and of the indexes are then read one after the other
+            places = np.empty(len(hashes), np.int64)
+            places[order] = table.find_many(hashes[order], moments[order])
             missing = (places < 0) & (places != NOT_FOUND)
             for rows, others in self._found_by(places, keys):
                 found.append(rows)
@@ -222,7 +234,9 @@ class PointLookup:
             if not missing.any():
                 return found
         asked = np.flatnonzero(missing)
-        for slot, chosen in self._by_slot(hashes[asked], moment):
+        if not len(asked):
+            return found
+        for slot, chosen in self._by_slot(hashes[asked], int(moments.min()), int(moments.max())):
             numbers = asked[chosen]
             numbers = numbers[missing[numbers]]
             if not len(numbers):
@@ -232,7 +246,7 @@ class PointLookup:
             hits, first = entries_of(opened, hashes[numbers])
             if self._filter.every >> slot & 1:
                 self._count_vain(slot, probe, len(numbers) - len(hits))
-            part = rows_at(opened, first, numbers[hits], keys, moment)
+            part = rows_at(opened, first, numbers[hits], keys, moments[numbers[hits]])
             if part is not None:
                 missing[part.numbers] = False
                 found.append(part)
@@ -247,13 +261,33 @@ class PointLookup:
             opened = self._opened[self._metas[slot].name]
             yield rows_of_places(opened, places[numbers], numbers, keys)
 
-    def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, Ints]]:
-        """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""
-        found, times = self._filter, self._values or self._times_of_values()
+    def _slots_between(self, low: int, high: int) -> int:
+        """Return the slots of the segments that can have values valid at moments from ``low`` to ``high``."""
+        times = self._values or self._times_of_values()
+        slots = times.from_end[bisect_right(times.ends, low) // times.step]
+        return slots & times.to_start[-(-bisect_right(times.starts, high) // times.step)]
+
+    def _open_all(self, looks: int, low: int, high: int) -> None:
+        """Open the segments that have values from ``low`` to ``high``, before so many looks into each of them.
+
+        A segment for which it pays is entered into the filter.
+        """
+        slots = self._slots_between(low, high)
+        while slots:
+            lowest = slots & -slots
+            slots ^= lowest
+            slot = lowest.bit_length() - 1
+            probe = self._probes[slot] or self._open(slot)
+            if self._filter.every & lowest:
+                self._count_vain(slot, probe, looks)
+
+    def _by_slot(self, hashes: Hashes, low: int, high: int) -> Iterator[tuple[int, Ints]]:
+        """Yield (slot, numbers of the hashes that its segment may have from ``low`` to ``high``, by hash), slots
+        ascending.
+        """
+        found, slots = self._filter, self._slots_between(low, high)
         order = np.argsort(hashes)
         ordered = hashes[order]
-        slots = times.from_end[bisect_right(times.ends, moment) // times.step]
-        slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
         every = found.every  # before the bits, as in `locate`
         words = found.words_of(ordered)
         while slots:

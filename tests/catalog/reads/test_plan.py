@@ -18,6 +18,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.formats.segments import decoded_columns, ipc_file, segment_write
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
@@ -174,3 +175,34 @@ def test_an_empty_store(tmp_path: Path) -> None:
     store = statestore.connect(tmp_path).create_store("empty", key={"item": "string"}, value={"n": "bigint"})
     assert isinstance(store.table, VersionedTable)
     assert store.table.count(Query()) == 0 and store.table.hashed_splits(Query(), 2) == []
+
+
+@pytest.mark.local_files
+def test_a_plan_decompresses_times_once_whatever_is_read_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_write, "COMPRESSED_BATCH_ROWS", 16)
+    with statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"}) as store:
+        for commit in range(10):
+            numbers = np.arange(200)
+            store.put_all(
+                pa.table({"k": [f"key {n}" for n in numbers], "v": numbers, "timestamp": 200 * commit + numbers})
+            )
+            store.commit()
+        store.compact(full=True)
+        query = Query(as_of=1_111_000)
+        planned = store.table.splits(query)
+        decompressed: list[int] = []
+        verify = ipc_file.verify_stored_column
+
+        def counted(verified: Any, batch: Any, position: int) -> Any:
+            decompressed.append(position)
+            return verify(verified, batch, position)
+
+        monkeypatch.setattr("statestore.formats.segments.segment.verify_stored_column", counted)
+        for key in {key[0] for key in decoded_columns.decoded._kept}:
+            decoded_columns.decoded.forget(key)  # as a read of many columns displaces them
+        assert store.table.splits(query) == planned
+        assert not decompressed
+        rows = [row["v"] for batch in store.scan(as_of=1_111) for row in batch.to_pylist()]
+        assert decompressed and sorted(rows) == list(range(200))

@@ -24,6 +24,8 @@ from statestore.catalog.upkeep import background_compaction, compaction, compact
 from statestore.catalog.upkeep.background_compaction import Background, background_of, compaction_lock
 from statestore.catalog.upkeep.compaction_plan import ended_rows, next_step
 from statestore.catalog.upkeep.compaction_rules import ROW_BYTES, Rules
+from statestore.formats.segments import segment_write
+from statestore.formats.segments.segment_meta import SegmentMeta
 
 SCALED = Rules(small_store=100, small_fan_in=8, fan_in=4, tier_rows=64, mixed_rows=16, block_rows=16)
 KEYS = 40
@@ -188,6 +190,32 @@ def test_a_full_compaction_is_cut_where_rows_end_in_the_order_of_commits(
     assert all(earlier < later for earlier, later in itertools.pairwise(published)), published
     assert {m.role for m in log_state.segments} <= {"open", "closed", "belief"}
     assert len(log_state.segments) <= 6 + steps
+    assert statestore.connect(tmp_path).verify("s").ok
+
+
+def test_a_full_compaction_compresses_what_a_due_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A due compaction of a store that nothing has compacted makes its rows dense, uncompressed, and leaves no more
+    to fold.
+    """
+    monkeypatch.setattr(segment_write, "COMPRESSED_BATCH_ROWS", 32)
+    history = prepared(tmp_path, 30, 0.0)
+    rules = Rules(small_store=100, tier_rows=16, block_rows=16, mixed_rows=16)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", rules)
+    with statestore.connect(tmp_path).open_store("s", auto_compact=False) as store:
+
+        def closed() -> list[SegmentMeta]:
+            return [m for m in store._log_state.segments if m.role == "closed" and m.rows >= 32]
+
+        store.compact()
+        assert not any(map(segment_write.may_be_compressed, closed()))
+        before = sum(meta.file.bytes for meta in closed())
+        store.compact(full=True)
+        assert all(map(segment_write.may_be_compressed, closed()))
+        assert sum(meta.file.bytes for meta in closed()) < before
+        check(store, history)
+        version = store.version
+        store.compact(full=True)
+        assert store.version == version
     assert statestore.connect(tmp_path).verify("s").ok
 
 

@@ -16,6 +16,7 @@ from support.keyed.keyed_kinds import keyed
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.catalog.reads.lookup import rows_at_times
 from statestore.catalog.reads.table import Table
 from statestore.connector.asof import join_on_arrow as arrow_engine
 from statestore.formats.state_table import Query
@@ -161,6 +162,13 @@ def refused_keyed(table: Table, further: str) -> None:
             statestore.asof_join(left, table, on="k", left_time="t", engine=engine)
 
 
+@pytest.fixture(params=[False, True], ids=["history", "look-ups"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let joins of a few rows read the history, or look each left row up."""
+    monkeypatch.setattr(rows_at_times, "ROWS_A_LOOKUP", 0 if request.param else 1 << 40)
+
+
+@pytest.mark.usefixtures("way")
 def test_windows_of_a_live_store_by_key_and_window(tmp_path: Path) -> None:
     catalog = statestore.connect(tmp_path)
     with catalog.create_store(
@@ -198,6 +206,7 @@ def test_windows_of_a_live_store_by_key_and_window(tmp_path: Path) -> None:
             assert joined["n"].to_pylist() == truth
 
 
+@pytest.mark.usefixtures("way")
 def test_struct_and_list_keys_are_looked_up_with_any_number_of_them(tmp_path: Path) -> None:
     kinds: list[tuple[str, Callable[[int], Any]]] = [
         ("struct<a:int,b:string>", lambda n: {"a": n, "b": f"b{n}"}),

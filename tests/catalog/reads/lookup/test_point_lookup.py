@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from support.stores.shared_hashes import POINT_LOOKUP, share_hashes
 from support.stores.versioned_checks import HORIZON, INTERVAL, check_points, rows_of
 from support.stores.versioned_pair import Pair, small_thresholds
-from xxhash import xxh64_intdigest
 
 from statestore.catalog.reads.lookup import lookup_table, value_readers
 from statestore.catalog.stores.versioned import versioned_reads
 from statestore.formats.kernels import compiled_use
 from statestore.formats.segments import segment_write
-from statestore.formats.values import key_codec, key_hash
 
 __all__ = ["small_thresholds"]  # a fixture: a dozen rows reach every layout
 
 KEYS = "abcd"
-POINT_LOOKUP = "statestore.catalog.reads.lookup.point_lookup"
-
-
-def share_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give all keys one of two hashes, for columns and for single keys."""
-    original, single = key_hash.hash_keys, key_codec.KeyCodec.hash
-
-    def of_columns(columns: Sequence[pa.Array]) -> Any:
-        return original(columns) % np.uint64(2)
-
-    for module in list(sys.modules.values()):
-        if module.__name__.startswith("statestore.") and getattr(module, "hash_keys", None) is original:
-            monkeypatch.setattr(module, "hash_keys", of_columns)
-    monkeypatch.setattr(key_codec.KeyCodec, "hash", lambda codec, key: single(codec, key) % 2)
-    monkeypatch.setattr(f"{POINT_LOOKUP}.xxh64_intdigest", lambda data: xxh64_intdigest(data) % 2)
 
 
 def check(pair: Pair, is_compiled: bool) -> None:
