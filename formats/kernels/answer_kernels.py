@@ -106,7 +106,7 @@ def _ask_for_row(table: int, place: int) -> None:
 
 @inlined
 def _ask_for_cells(columns_table: int, row: int, columns: int, kinds: int) -> None:
-    batch, row = _batch_of(columns_table, row, columns)
+    batch, row = batch_of(columns_table, row, columns)
     if not batch:
         return
     for number in range(columns):
@@ -116,11 +116,11 @@ def _ask_for_cells(columns_table: int, row: int, columns: int, kinds: int) -> No
         if kind >= TEXT:
             objects.prefetch(number_at(column, 1) + 4 * row)
         else:
-            objects.prefetch(number_at(column, 2) + row * _size(kind))
+            objects.prefetch(number_at(column, 2) + row * width_of(kind))
 
 
 @inlined
-def _size(kind: int) -> int:
+def width_of(kind: int) -> int:
     if kind in (INT64, FLOAT64):
         return 8
     if kind in (INT32, FLOAT32):
@@ -142,7 +142,7 @@ def _ask_for_texts(table: int, place: int) -> None:
 
 @inlined
 def _ask_for_data(columns_table: int, row: int, columns: int, kinds: int) -> None:
-    batch, row = _batch_of(columns_table, row, columns)
+    batch, row = batch_of(columns_table, row, columns)
     if not batch:
         return
     for number in range(columns):
@@ -197,15 +197,15 @@ def _new_none(table: int) -> Any:
 def _fill(table: int, answer: int, value: int, place: int, end: int, key: int, size: int) -> int:
     """Fill in the answer if the row is that of the key, and at hand."""
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
-    if not _is_key(number_at(fields, KEYS), number_at(table, KEY_KIND), row, key, size):
+    if not is_key(number_at(fields, KEYS), number_at(table, KEY_KIND), row, key, size):
         return UNKNOWN  # another key has the hash, or the keys are not at hand
     columns, kinds = number_at(table, COLUMNS), number_at(table, KINDS)
-    batch, row_there = _batch_of(number_at(fields, VALUES), row, columns)
+    batch, row_there = batch_of(number_at(fields, VALUES), row, columns)
     if not batch:
         return UNKNOWN
     for number in range(columns):
         column, kind = batch + 8 * (1 + COLUMN_FIELDS * number), number_at(kinds, number)
-        if kind >= TEXT and not _is_inside(column, row_there):
+        if kind >= TEXT and not is_inside(column, row_there):
             return UNKNOWN
         cell = _new_cell(table, kind, column, row_there)
         if not cell:
@@ -227,7 +227,7 @@ def _fill(table: int, answer: int, value: int, place: int, end: int, key: int, s
 
 
 @inlined
-def _batch_of(columns_table: int, row: int, columns: int) -> Any:
+def batch_of(columns_table: int, row: int, columns: int) -> Any:
     """Return the address of the batch of a row, 0 if it is not at hand, and the row in the batch."""
     if not columns_table:
         return 0, 0
@@ -247,13 +247,13 @@ def _batch_of(columns_table: int, row: int, columns: int) -> Any:
 
 
 @inlined
-def _is_key(keys: int, kind: int, row: int, key: int, size: int) -> Any:
-    batch, row = _batch_of(keys, row, 1)
+def is_key(keys: int, kind: int, row: int, key: int, size: int) -> Any:
+    batch, row = batch_of(keys, row, 1)
     if not batch:
         return False
     if kind < TEXT:
         return _number(kind, number_at(batch, 3), row) == number_at(key, 0)
-    if not _is_inside(batch + 8, row):
+    if not is_inside(batch + 8, row):
         return False
     offsets = number_at(batch, 2)
     start = I64(half_at(offsets + 4 * row))
@@ -272,7 +272,7 @@ def _is_key(keys: int, kind: int, row: int, key: int, size: int) -> Any:
 
 
 @inlined
-def _is_inside(column: int, row: int) -> Any:
+def is_inside(column: int, row: int) -> Any:
     """Return whether the bytes of a cell of text or bytes lie in the data of its column."""
     offsets = number_at(column, 1)
     start, stop = half_at(offsets + 4 * row), half_at(offsets + 4 * row + 4)

@@ -44,7 +44,7 @@ def _lower_bound(rows: int, count: int, row: int) -> Any:
 
 
 @inlined
-def _newest_end(runs: int, count: int, row: int, stored: int) -> Any:
+def newest_end(runs: int, count: int, row: int, stored: int) -> Any:
     """The end that the newest closure of a row gives, else its stored end; ``runs``: the address of so many runs."""
     for number in range(count - 1, -1, -1):
         run = runs + 8 * RUN_COLUMNS * number
@@ -153,6 +153,12 @@ def live_rows(
     bounds[len(parts)] = filled
 
 
+@inlined
+def is_in_window(start: int, end: int, low: int, high: int) -> Any:
+    """Return whether a row is valid at a moment of the window [low, high]; a replaced row ends at its own start."""
+    return start <= high and end > low and end > start
+
+
 # The row of a key at a moment
 
 NOT_FOUND, NOT_OPENED = -1, -2
@@ -161,12 +167,12 @@ UNSORTED, SORTED, CHAINED = range(3)
 
 # The head of the table: address, words and shift of the filter, and the address of the slots that are set for every
 # hash; then what `answer_kernels` needs. Then, for each slot, the fields of its segment: key index, times, closures,
-# and the moments between which it has rows.
+# the moments between which it has rows, its columns, its least stored end, and its place among all segments.
 WORDS, WIDTH, SHIFT, EVERY, NEXT_ENTRY, KEY_KIND, COLUMNS, KINDS, NAMES, NONE, HEAD = range(11)
 (
     HASHES, ROWS, DIRECTORY, BUCKET_SHIFT, ROW_STARTS, ROW_ENDS, IS_CHAINED, FIRST_START, LAST_END, CLOSURE_RUNS,
-    CLOSURE_TABLE, KEYS, VALUES, FIELDS,
-) = range(14)  # fmt: skip
+    CLOSURE_TABLE, KEYS, VALUES, WRITTEN, LEAST_END, PLACE, FIELDS,
+) = range(17)  # fmt: skip
 
 
 @kernel
@@ -220,7 +226,7 @@ def _row_in(fields: int, hash_: Any, moment: int) -> Any:
     if number_at(fields, BUCKET_SHIFT) < 64:  # the processor shifts by 64 as by 0
         bucket += 4 * I64(hash_ >> U64(number_at(fields, BUCKET_SHIFT)))
     first, stop = I64(half_at(bucket)), I64(half_at(bucket + 4))
-    first = _search(hashes, first, stop, hash_)
+    first = search(hashes, first, stop, hash_)
     if first == stop or word_at(hashes + 8 * first) != hash_:
         return -1, 0
     # Rows of one hash are in order of starts. The steps to one that has not started double.
@@ -240,7 +246,7 @@ def _row_in(fields: int, hash_: Any, moment: int) -> Any:
     while entry >= first:
         row = I64(half_at(rows + 4 * entry))
         end = number_at(number_at(fields, ROW_ENDS), row)
-        end = _newest_end(number_at(fields, CLOSURE_TABLE), number_at(fields, CLOSURE_RUNS), row, end)
+        end = newest_end(number_at(fields, CLOSURE_TABLE), number_at(fields, CLOSURE_RUNS), row, end)
         if moment < end:
             return row, end
         if number_at(fields, IS_CHAINED) and number_at(starts, row) < end:
@@ -250,7 +256,7 @@ def _row_in(fields: int, hash_: Any, moment: int) -> Any:
 
 
 @inlined
-def _search(hashes: int, low: int, high: int, hash_: Any) -> int:
+def search(hashes: int, low: int, high: int, hash_: Any) -> int:
     """Return the first entry from ``low`` to ``high`` whose hash is not less."""
     while low < high:
         middle = (low + high) >> 1

@@ -2,109 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.catalog.reads.belief import TimeRange
+from statestore.catalog.reads.lookup.lookup_table import MOST_VERSIONS
 from statestore.catalog.reads.lookup.point_lookup import PointLookup
 from statestore.catalog.reads.lookup.remote_lookup import RemoteVersion
-from statestore.catalog.reads.lookup.segment_probe import OpenedSegment
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.segments.segment_meta import SegmentMeta
-from statestore.formats.segments.segment_write import end_column
+from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.types import TIME
+
+ADDED = (pa.field("valid_from", TIME), pa.field("valid_to", TIME), pa.field(VERSION_COLUMN, pa.int64()))
+
+_Place = tuple[bool, int, int]
+"""Where a row comes in a scan: whether rows beside it are judged by their ends, its segment, its number in it."""
 
 
 def key_history(
     lookup: PointLookup,
     files: SegmentFiles,
     codecs: tuple[KeyCodec, ValueCodec],
-    key: tuple[Any, ...],
+    asked: Any,
     window: TimeRange,
     schema: pa.Schema,
-) -> list[pa.RecordBatch]:
-    """Return the versions of a key (normalized) in a window of several moments at the newest version.
+) -> list[pa.RecordBatch] | None:
+    """Return the versions of a key in a window of several moments at the newest version; ``asked``: the user's key.
 
     The columns are those of ``schema``, the rows those of a scan of all rows. They come by segment, first those of
-    segments in which no row has to be judged by its end.
+    segments in which no row has to be judged by its end. None for a key of so many versions that a scan costs less.
     """
-    found = _stored_rows(lookup, files, key, window)
+    low, key = max(window.low, -(2**63)), codecs[0].normalize(asked)
+    columns = lookup.versions(asked, (low, window.high))
+    if columns is not None:
+        fields = [*codecs[0].schema, *codecs[1].schema, *ADDED]
+        return [_chosen(dict(zip(_names_of(fields), columns, strict=True)), schema)] if columns else []
+    names = set(schema.names)
+    # Compiled code finds all columns at hand the next time, whichever are asked for.
+    wanted = _Wanted(
+        lookup.is_compiled or not names.isdisjoint(files.spec.value_names),
+        lookup.is_compiled or VERSION_COLUMN in names,
+    )
+    versions = lookup.remote_versions(key, low + 1, window.high)
+    if versions is not None:
+        found = [_remote_row(lookup, each, window, wanted) for each in versions if not each.meta.tombstone]
+    else:
+        found = _local_rows(lookup, key, window, low + 1, wanted)
+        if len(found) > MOST_VERSIONS:
+            return None
     if not found:
         return []
-    found.sort(key=lambda row: (_is_judged(row, window), lookup.place(row.meta), row.number))
+    found.sort(key=_place)
+    return [_batch(codecs, key, [cells for _, cells in found], wanted, schema)]
+
+
+class _Wanted(NamedTuple):
+    """Whether the values of rows are asked for, and the versions that wrote them."""
+
+    values: bool
+    versions: bool
+
+
+def _place(row: tuple[_Place, tuple[Any, ...]]) -> _Place:
+    return row[0]
+
+
+def _local_rows(
+    lookup: PointLookup, key: tuple[Any, ...], window: TimeRange, low: int, wanted: _Wanted
+) -> list[tuple[_Place, tuple[Any, ...]]]:
+    """Return the place and the cells of the versions of a key in a window: values, start, end and version.
+
+    They are in no order. After more than MOST_VERSIONS no further one is read.
+    """
+    found: list[tuple[_Place, tuple[Any, ...]]] = []
+    none: tuple[Any, ...] = ()
+    high, opened = window.high, None
+    for segment, number, end in lookup.rows_ending_from(key, low):
+        if segment is not opened:  # the rows of a segment come together
+            opened, probe, meta = segment, segment.probe, segment.meta
+            starts, values_of = probe.starts, probe.values
+            place = lookup.place(meta)
+            # All rows of a segment are judged where it has closures, and none where all end after the window begins.
+            is_judged = bool(segment.closures) or (None if meta.min_valid_to <= window.low else False)
+        start = starts[number]
+        if start > high or meta.tombstone:
+            continue
+        judged = _least_end(meta, number) <= window.low if is_judged is None else is_judged
+        cells = (values_of(number) or none) if wanted.values else none
+        version = segment.added(number) if wanted.versions else None
+        found.append(((judged, place, number), (*cells, start, None if end == OPEN else end, version)))
+        if len(found) > MOST_VERSIONS:
+            break
+    return found
+
+
+def _remote_row(
+    lookup: PointLookup, found: RemoteVersion, window: TimeRange, wanted: _Wanted
+) -> tuple[_Place, tuple[Any, ...]]:
+    row, meta = found.version, found.meta
+    judged = found.has_closures or _least_end(meta, found.row) <= window.low
+    cells = (row.values or ()) if wanted.values else ()
+    return (judged, lookup.place(meta), found.row), (
+        *cells,
+        row.start,
+        None if row.end == OPEN else row.end,
+        found.added,
+    )
+
+
+def _batch(
+    codecs: tuple[KeyCodec, ValueCodec],
+    key: tuple[Any, ...],
+    rows: Sequence[tuple[Any, ...]],
+    wanted: _Wanted,
+    schema: pa.Schema,
+) -> pa.RecordBatch:
+    """Return the columns of a schema for rows of values, start, end and version of a key."""
     keys, values = codecs
-    names, key_names, value_names = schema.names, files.spec.key_names, files.spec.value_names
-    columns = dict(zip(key_names, keys.to_columns([key] * len(found)), strict=True))
-    if not set(value_names).isdisjoint(names):
-        columns |= dict(zip(value_names, _value_columns(values, found), strict=True))
-    if "valid_from" in names:
-        columns["valid_from"] = pa.array([row.start for row in found], TIME)
-    if "valid_to" in names:
-        columns["valid_to"] = end_column(np.array([row.end for row in found], np.int64))
-    if VERSION_COLUMN in names:
-        columns[VERSION_COLUMN] = pa.array([row.added() for row in found], pa.int64())
-    return [pa.RecordBatch.from_arrays([columns[name] for name in names], schema=schema)]
+    fields = [*keys.schema, *(values.schema if wanted.values else ()), *ADDED]
+    if any(pa.types.is_nested(field.type) for field in fields):
+        arrays = keys.to_columns([key] * len(rows))
+        if wanted.values:
+            arrays += values.to_columns(rows)
+        arrays += [pa.array([row[at] for row in rows], ADDED[at].type) for at in range(-3, 0)]
+    else:  # all of them at once, which costs a third
+        arrays = pa.array([(*key, *row) for row in rows], pa.struct(fields)).flatten()
+    return _chosen(dict(zip(_names_of(fields), arrays, strict=True)), schema)
 
 
-class _Row(NamedTuple):
-    """A value version of the key: a row of a segment, times in epoch microseconds, and functions that read the rest."""
-
-    meta: SegmentMeta
-    number: int
-    start: int
-    end: int
-    has_closures: bool
-    values: Callable[[], tuple[Any, ...] | None]
-    shown: Callable[[], Any]
-    added: Callable[[], int]
+def _names_of(fields: Sequence[pa.Field]) -> list[str]:
+    return [field.name for field in fields]
 
 
-def _stored_rows(lookup: PointLookup, files: SegmentFiles, key: tuple[Any, ...], window: TimeRange) -> list[_Row]:
-    """Return the versions of a key in a window, in no order."""
-    low = max(window.low, -(2**63)) + 1
-    versions = lookup.remote_versions(key, low, window.high)
-    if versions is not None:
-        return [_remote_row(each) for each in versions if not each.meta.tombstone]
-    return [
-        _row(files, opened, number, end)
-        for opened, number, end in lookup.rows_ending_from(key, low)
-        if not opened.meta.tombstone and opened.probe.starts[number] <= window.high
-    ]
-
-
-def _row(files: SegmentFiles, opened: OpenedSegment, number: int, end: int) -> _Row:
-    probe = opened.probe
-    values, shown = partial(probe.values, number), partial(probe.shown, number)
-    start, has_closures = probe.starts[number], bool(opened.closures)
-    return _Row(opened.meta, number, start, end, has_closures, values, shown, lambda: opened.added(files)[number])
-
-
-def _remote_row(found: RemoteVersion) -> _Row:
-    row = found.version
-    return _Row(
-        found.meta, found.row, row.start, row.end, found.has_closures,
-        lambda: row.values, lambda: row.shown, lambda: found.added,
-    )  # fmt: skip
-
-
-def _value_columns(values: ValueCodec, rows: Sequence[_Row]) -> list[pa.Array]:
-    """Return the columns of the values of these rows; of some columns at once, which costs half as much."""
-    schema = values.schema
-    if len(schema) == 1 or any(pa.types.is_nested(kind) for kind in schema.types):
-        return values.to_columns([row.values() or () for row in rows])
-    shown = [row.shown() for row in rows]  # a dict for each
-    return pa.array(shown, pa.struct(list(schema))).flatten()  # type: ignore[no-any-return]
-
-
-def _is_judged(row: _Row, window: TimeRange) -> bool:
-    """Return whether a scan of the window judges the rows beside this one by their ends."""
-    return row.has_closures or _least_end(row.meta, row.number) <= window.low
+def _chosen(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _least_end(meta: SegmentMeta, row: int) -> int:

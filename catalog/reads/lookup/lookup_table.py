@@ -21,12 +21,16 @@ from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.serdes.numbers import as_number, number_bytes
+from statestore.formats.values.types import TIME
 
 HALF, NOT_FOUND = 1 << 63, -1  # as in `belief_kernels`, which cannot be imported without numba
 # Reads of a store before compiled code finds its keys. Were there none, the first 10 reads of a process that has
 # loaded compiled code would take 1.2 times as long; without compiled code, each read takes 3.4 times as long.
 WARM_READS = 1 << 12
 ANSWERS_AT_ONCE = 1 << 7  # in which no other thread runs
+# Versions of a key that are read one by one. A scan takes a fiftieth of the time for each, and has to be planned.
+MOST_VERSIONS = 2_000
+USUAL_WORDS = 1 << 9  # of 8 bytes, in which the versions of most keys have room
 BYTES_A_READ = 128  # as which a read counts in the decision to load compiled code
 
 
@@ -77,6 +81,7 @@ class LookupTable:
         )
         self.set_every(found.every)
         self.read: Callable[[bytes, int, int], Any] = _unknown
+        self._copy_versions: Callable[..., int] | None = None
         self.answers = self._can_answer(schemas, next_entry)
         fields = self._numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
         fields[:, [kernels.FIRST_START, kernels.LAST_END]] = 1, 0  # valid at no moment
@@ -110,6 +115,8 @@ class LookupTable:
         if next_entry:
             read = partial(_entry_point(answers.read_key, answers.READ_KEY), self._where)
             self.read = read if convert is None else lambda *asked: convert(read(*asked))
+        types = [*schemas[0].types, *schemas[1].types, TIME, TIME, pa.int64()]
+        self._columns = [(kind, pa.types.is_string(kind) or pa.types.is_binary(kind)) for kind in types]
         return True
 
     def set_every(self, every: int) -> None:
@@ -138,8 +145,37 @@ class LookupTable:
                 )
         return answers if self._converted is None else list(map(self._converted, answers))
 
-    def describe(self, slot: int, opened: OpenedSegment) -> None:
-        """Describe the segment in a slot, unless the rows of its hashes are in no order."""
+    def versions(self, key: bytes, key_hash: int, window: tuple[int, int]) -> list[pa.Array] | None:
+        """Return columns of the versions of a key in a window of moments: key, values, start, end and version.
+
+        They come as in a scan. No column if there are none; None: compiled code does not know them all, or they are
+        more than MOST_VERSIONS.
+        """
+        if self._copy_versions is None:
+            from statestore.formats.kernels import history_kernels
+
+            self._history_kernels = history_kernels
+            self._rows = np.empty(history_kernels.ROW_FIELDS * MOST_VERSIONS, np.int64)
+            self._copy_versions = _entry_point(history_kernels.copy_versions, history_kernels.COPY_VERSIONS)
+        fields = self._history_kernels.REGION_FIELDS
+        regions, buffer = np.empty(fields * len(self._columns) + 1, np.int64), np.empty(USUAL_WORDS, np.int64)
+        asked = (self._where, key, key_hash, *window, self._rows, regions)
+        count = self._copy_versions(*asked, buffer)
+        if count > 0 and regions[-1] > buffer.nbytes:
+            buffer = np.empty(int(regions[-1]) >> 3, np.int64)
+            again = self._copy_versions(*asked, buffer)
+            count = again if regions[-1] <= buffer.nbytes else -1
+        if count <= 0:
+            return [] if count == 0 else None
+        *numbers, used = regions.tolist()
+        data = pa.py_buffer(buffer[: used >> 3].tobytes())
+        return [
+            _column(kind, is_text, count, data, numbers[fields * number : fields * number + fields])
+            for number, (kind, is_text) in enumerate(self._columns)
+        ]
+
+    def describe(self, slot: int, opened: OpenedSegment, place: int) -> None:
+        """Describe the segment in a slot, unless the rows of its hashes are in no order; ``place``: that in the log."""
         kernels, probe = self._kernels, opened.probe
         if opened.row_order is None:
             opened.row_order = kernels.order_of_rows(
@@ -165,7 +201,19 @@ class LookupTable:
         if self.answers:
             fields[kernels.KEYS] = _address(opened.keys.addresses())
             fields[kernels.VALUES] = _address(opened.values.addresses())
+            fields[kernels.WRITTEN] = _address(opened.written.addresses())
+            fields[kernels.LEAST_END], fields[kernels.PLACE] = opened.meta.min_valid_to, place
         fields[kernels.HASHES] = _address(probe.hashes)  # at last: from now on other threads may look into it
+
+
+def _column(kind: pa.DataType, is_text: bool, count: int, data: pa.Buffer, region: Sequence[int]) -> pa.Array:
+    """Return the column that `history_kernels.copy_versions` has copied to a region of a buffer."""
+    bits, nulls, offsets, begin, size = region
+    valid = data.slice(bits, (count + 7) >> 3) if nulls else None
+    cells = data.slice(begin, size)
+    if is_text:
+        return pa.Array.from_buffers(kind, count, [valid, data.slice(offsets, 4 * count + 4), cells], nulls)
+    return pa.Array.from_buffers(kind, count, [valid, cells], nulls)
 
 
 def _unknown(key: bytes, key_hash: int, moment: int) -> Any:

@@ -165,6 +165,22 @@ class PointLookup:
         table = self._table or self._new_table()
         return table.read_many(keys[0], hash_keys(keys), moment) if self._answering is table else None
 
+    def versions(self, key: Any, window: tuple[int, int]) -> list[pa.Array] | None:
+        """Return columns of the versions of a key in a window of moments, as `LookupTable.versions` does.
+
+        There is no newer commit. None: they are not known; see `rows_ending_from`. ``key`` is as users give it.
+        """
+        if not self.is_compiled:
+            return None
+        table = self._table or self._new_table()
+        if self._answering is not table or type(key) is not self._key_type:
+            return None
+        try:
+            form = self._bytes_of(key)
+        except (UnicodeEncodeError, OverflowError, struct.error):  # not a key of this store
+            return None
+        return table.versions(form, xxh64_intdigest(form), window)
+
     def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
         """Return (segment, row, end) of the value version with start <= moment < end."""
         if self._form is None:
@@ -391,7 +407,7 @@ class PointLookup:
         self._opened[meta.name] = opened
         self._probes[slot] = opened.probe
         if self._table is not None:
-            self._table.describe(slot, opened)
+            self._table.describe(slot, opened, self.place(meta))
         return opened.probe
 
     def _new_table(self) -> LookupTable:
@@ -400,7 +416,7 @@ class PointLookup:
         )
         for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
             if meta is not None and probe is not None:
-                table.describe(slot, self._opened[meta.name])
+                table.describe(slot, self._opened[meta.name], self.place(meta))
         if table.answers and self._key_type is not None and self._table is table:  # no other thread made one
             self._answering = table
         return table

@@ -15,7 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.reads.carried_states import PendingClosures
-from statestore.catalog.reads.lookup.value_readers import BatchColumns, bytes_test, row_reader, user_reader
+from statestore.catalog.reads.lookup.value_readers import (
+    BatchColumns,
+    bytes_test,
+    column_parts,
+    row_reader,
+    user_reader,
+)
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
@@ -51,7 +57,6 @@ class OpenedSegment:
         self.closures: Closures = ()
         self.pending = PendingClosures()  # these closures by row, perhaps with further ones
         self.row_order: int | None = None  # of `belief_kernels.order_of_rows`, where it was asked for
-        self._added: memoryview | None = None
         file = files.open_segment(meta)
 
         def opened() -> Segment:  # not from the cache of files: a file that was removed since stays mapped here
@@ -67,6 +72,8 @@ class OpenedSegment:
         self.key_schema = spec.key
         self.keys = BatchColumns(opened, spec.key_names)
         self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
+        self.written = BatchColumns(opened, ("_added",))
+        self._added: Callable[[int], int] | None = None
         shown = partial(shown_reader, schema=spec.value, to_user=to_user)
         self.probe = SegmentProbe(
             hashes=hashes,
@@ -81,11 +88,11 @@ class OpenedSegment:
             shown=_no_values if meta.tombstone else self.values.reader(shown),
         )
 
-    def added(self, files: SegmentFiles) -> memoryview:
-        """Return the version that wrote each row."""
+    def added(self, row: int) -> int:
+        """Return the version that wrote a row."""
         if self._added is None:
-            self._added = files.open_segment(self.meta).int64("_added").data
-        return self._added
+            self._added = self.written.reader(_numbers_of)
+        return self._added(row)
 
     def with_closures(self, files: SegmentFiles, closures: Closures) -> OpenedSegment:
         """Return this segment with these closures (in version order); only further ones are read."""
@@ -93,7 +100,7 @@ class OpenedSegment:
             return self
         opened = OpenedSegment.__new__(OpenedSegment)
         opened.meta, opened.key_schema = self.meta, self.key_schema
-        opened.keys, opened.values = self.keys, self.values
+        opened.keys, opened.values, opened.written = self.keys, self.values, self.written
         opened.closures, opened.pending = closures, files.pending(self.meta, closures)
         opened.row_order, opened._added = self.row_order, self._added
         opened.probe = self.probe._replace(new_end=opened.pending.new_end(len(closures)) if closures else None)
@@ -138,6 +145,11 @@ def shown_reader(
         return user_reader(columns, schema.names)
     read = row_reader(columns)
     return lambda row: to_user(read(row))
+
+
+def _numbers_of(columns: list[pa.Array]) -> Callable[[int], int]:
+    numbers: memoryview = column_parts(columns[0])[-1]
+    return numbers.__getitem__
 
 
 def _no_values(row: int) -> None:

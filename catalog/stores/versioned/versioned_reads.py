@@ -43,6 +43,8 @@ Key = tuple[Any, ...]
 FEW_KEYS = 100
 KEYS_AT_ONCE = 1 << 14  # whose slots are looked up together, one bit for each segment and key
 
+READS_A_HISTORY = 8  # of single keys, as which a history counts
+
 _new_tuple = tuple.__new__  # of a Record, which every point read makes
 
 
@@ -246,26 +248,28 @@ class VersionedReads(VersionedStore):
             yield record_of(item, self._values)
 
     def _history_of(self, key: Any, query: Query) -> Rows | None:
-        """Return the history of a key from the rows that the key indexes name."""
+        """Return the history of a key from the rows that the key indexes name; None for a key of very many versions."""
         if query.columns == () or (query.start_time == query.end_time and query.start_time is not None):
             return None
         self._check_open()
-        name = self._keys.normalize(key)
         if query.columns is None:
             schema = self._history_schema = self._history_schema or self.table.schema(query)
         else:
             schema = self.table.schema(query)
         self._follow()
-        batches = self._repeated(lambda: self._versions_in(name, query, schema))
+        batches = self._repeated(lambda: self._versions_in(key, query, schema))
+        if batches is None:
+            return None
         return Rows(
             f"{self.name}: history of {shown(key)}", schema, iter([iter(batches)]), lambda: iter([iter(batches)])
         )
 
-    def _versions_in(self, name: Key, query: Query, schema: pa.Schema) -> list[pa.RecordBatch]:
+    def _versions_in(self, key: Any, query: Query, schema: pa.Schema) -> list[pa.RecordBatch] | None:
         with self._view:
             lookup, log_state = self._live.lookup, self._log_state
+        lookup.count_reads(READS_A_HISTORY)
         window = window_of(self.name, log_state, query)
-        return key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
+        return key_history(lookup, self._files, (self._keys, self._values), key, window, schema)
 
     def _is_late(self, moment: int) -> bool:
         return self._retention.is_late(moment, self._observed_us)

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.reads.lookup import lookup_table, value_readers
+from statestore.catalog.reads.lookup import key_history, lookup_table, value_readers
 from statestore.catalog.reads.lookup.point_lookup import PointLookup
 from statestore.catalog.stores.versioned import versioned_reads
 from statestore.formats.errors import StateStoreError, StorageError
 from statestore.formats.kernels import compiled_use
 from statestore.formats.segments import segment_write
+from statestore.formats.state_table import Query
 
 TYPES: dict[str, tuple[Any, ...]] = {
     "tinyint": (-128, 127, 0, None),
@@ -101,14 +102,46 @@ class Filled:
             for key in self.keys:
                 assert self.store._live.lookup.answer(key, 101_000) == self.expected(key, 101)
 
-    def check_histories(self) -> None:
-        for key in self.keys:
-            table = self.store.history(key=key).read_all()
-            assert table.schema == self.store.history().schema
-            starts = table.column("valid_from").cast(pa.int64()).to_pylist()
-            values = table.select(self.store.spec.value.names).to_pylist()
-            expected = [(1000 * start, row) for start, row in self.changes[key] if row is not None]
-            assert sorted(zip(starts, values, strict=True), key=itemgetter(0)) == expected
+    def versions(self, key: Any, first: int, last: int) -> list[tuple[Any, ...]]:
+        """(value, start, end, commit) of the versions of a key that are valid at a moment from first to last."""
+        changes = [*((start, start // 52 + 1, row) for start, row in self.changes[key]), (None, 0, None)]
+        return [
+            (row, start, end, commit)
+            for (start, commit, row), (end, _, _) in pairwise(changes)
+            if row is not None and start is not None and start <= last and (end is None or end > first)
+        ]
+
+    def check_histories(self, answers: bool = True) -> None:
+        """Compare histories of all keys in some windows; ``answers``: compiled code has to know them at last."""
+        names = self.store.spec.value.names
+        for first, last in [(None, None), (40, None), (None, 121), (41, 162), (100, 101)]:
+            asked = {"start_time": first, "end_time": last}
+            window = (-1 if first is None else first, 2 * END if last is None else last)
+            for key in self.keys:
+                expected = self.versions(key, *window)
+                table = self.store.history(key=key, **asked).read_all()
+                table.validate(full=True)
+                assert table.schema == self.store.history().schema
+                assert sorted(_rows_of(table, names), key=itemgetter(1)) == expected
+                columns = ["_commit_version", "valid_to"]
+                some = self.store.history(key=key, columns=columns, **asked).read_all()
+                assert some.equals(table.select(columns))
+                assert set(table["k"].to_pylist()) <= {key}
+        if answers:
+            lookup = self.store._live.lookup
+            for key in self.keys:
+                columns = lookup.versions(key, (-(2**63), 10**15))
+                assert columns is not None and len(columns[0] if columns else ()) == len(
+                    self.versions(key, -1, 2 * END)
+                )
+
+
+def _rows_of(table: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
+    times = [
+        [None if us is None else us // 1000 for us in table[name].cast(pa.int64()).to_pylist()]
+        for name in ("valid_from", "valid_to")
+    ]
+    return list(zip(table.select(names).to_pylist(), *times, table["_commit_version"].to_pylist(), strict=True))
 
 
 @pytest.fixture
@@ -175,6 +208,39 @@ def test_batches_that_are_dropped_are_read_again(text_store: Filled, monkeypatch
     assert len(kept._kept) < 5  # of a dozen batches
 
 
+@pytest.mark.parametrize("words", [1, 1 << 9])
+def test_histories_of_text_keys(text_store: Filled, monkeypatch: pytest.MonkeyPatch, words: int) -> None:
+    monkeypatch.setattr(lookup_table, "USUAL_WORDS", words)
+    text_store.check()
+    text_store.check_histories()
+    text_store.store.compact(full=True)
+    text_store.check()
+    text_store.check_histories()
+    assert text_store.store.history(key="none").read_all().num_rows == 0
+
+
+def test_histories_of_batches_that_are_dropped(text_store: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_readers, "kept_batches", value_readers._KeptBatches())
+    monkeypatch.setattr(value_readers, "BATCH_BYTES", 100)
+    text_store.store.compact(full=True)
+    text_store.check(answers=False)
+    text_store.check_histories(answers=False)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_keys_of_many_versions_are_scanned(
+    text_store: Filled, monkeypatch: pytest.MonkeyPatch, is_compiled: bool
+) -> None:
+    for module in (lookup_table, key_history):
+        monkeypatch.setattr(module, "MOST_VERSIONS", 3)
+    if is_compiled:
+        text_store.check()
+    found = [text_store.store._history_of(key, Query(mode="history")) for key in text_store.keys]
+    counts = [len(text_store.versions(key, -1, 2 * END)) for key in text_store.keys]
+    assert [rows is None for rows in found] == [count > 3 for count in counts] and max(counts) > 3 > min(counts)
+    text_store.check_histories(answers=False)
+
+
 def test_threads_that_drop_each_others_batches(text_store: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_readers, "kept_batches", value_readers._KeptBatches())
     monkeypatch.setattr(value_readers, "BATCH_BYTES", 200)
@@ -184,6 +250,7 @@ def test_threads_that_drop_each_others_batches(text_store: Filled, monkeypatch: 
     def read() -> None:
         try:
             text_store.check(answers=False)
+            text_store.check_histories(answers=False)
         except BaseException as error:
             wrong.append(error)
 
