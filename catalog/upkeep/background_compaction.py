@@ -1,7 +1,8 @@
 """Compaction in the background of a writer: a thread that runs the steps that are due, one after the other.
 
 A store has at most one such thread in a process. It lives while steps are due, and a little longer: when no commit came
-for a while, it makes the open rows denser than a store under load has them. A commit only starts the thread; it waits
+for a while, it makes the open rows denser than a store under load has them. A handle that closes makes them denser
+still, and leaves large merges of ended rows to the next writer. A commit only starts the thread; it waits
 for it, at most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a
 lock on the store's folder ``segments/`` compacts. The thread also vacuums: after its steps it removes the files that
 they replaced and no reader has leased. When it first runs, and then once an hour, it also removes old remains of

@@ -21,8 +21,8 @@ from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.segments.segment_meta import OPEN
 
 Mode = Literal["due", "idle", "closing", "full"]
-"""``due``: while commits come; ``idle``: when none came for a while; ``closing``: when a writer closes its handle, which
-leaves large merges of ended rows to the next writer; ``full``: everything that can be folded is."""
+"""``due``: while commits come; ``idle``: when none came for a while; ``closing``: when a writer closes its handle, and
+large merges of ended rows are left to the next one; ``full``: everything that can be folded is."""
 
 MIN_ENDED_SHARE = 0.2  # share of ended rows from which a rewrite for them takes a segment
 FAR_BEHIND = 3
@@ -168,7 +168,8 @@ def _make_dense(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode)
     live = sum(map(open_rows, recent))
     ended = _rows(recent) - live
     share = {"due": rules.ended_share, "idle": rules.idle_share, "closing": rules.closing_share}[mode]
-    least = rules.small_store if mode == "due" else rules.small_idle
+    at_closing = min(rules.small_store, rules.small_idle)
+    least = {"due": rules.small_store, "idle": rules.small_idle, "closing": at_closing}[mode]
     if ended <= max(share * live, least):
         return None
     ranked = sorted((v for v in recent if ended_rows(v)), key=lambda v: ended_rows(v) / v.meta.rows, reverse=True)
@@ -219,7 +220,11 @@ def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) 
 
     In mode "closing" these are few enough for that, or so many that they are not left any more.
     """
-    small_fan_in = rules.small_fan_in if mode == "due" else rules.idle_fan_in
+    small_fan_in = {
+        "due": rules.small_fan_in,
+        "idle": rules.idle_fan_in,
+        "closing": min(rules.small_fan_in, rules.idle_fan_in),
+    }[mode]
     if len(segments) < min(small_fan_in, rules.fan_in):
         return None
     tiers: dict[int, list[SegmentWithClosures]] = {}
@@ -232,13 +237,9 @@ def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) 
         layers = _layers(group)
         if layers >= fan_in:
             ordered = sorted(group, key=lambda v: v.meta.max_added)
-            if mode == "closing" and layers < rules.overdue * fan_in:
-                chosen = _within(ordered, rules.closing_rows)
-                if len(chosen) < fan_in:
-                    continue
-            else:
-                chosen = _within(ordered, rules.step_rows)
-            if len(chosen) > 1:
+            leaves = mode == "closing" and layers < rules.overdue * fan_in and rules.closing_rows < rules.step_rows
+            chosen = _within(ordered, rules.closing_rows if leaves else rules.step_rows)
+            if len(chosen) >= (fan_in if leaves else 2):
                 return chosen
     return None
 
