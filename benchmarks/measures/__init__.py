@@ -8,6 +8,7 @@ MEASURES = (
     "first_use",  # before the others, which would pay for it
     "commits",
     "reads",
+    "short_writers",
     "points",
     "duckdb_views",
     "changes",

@@ -9,7 +9,7 @@ from benchmarks.measures.workbench import History, Workbench
 from benchmarks.results.costs import Costs
 from benchmarks.results.figure import Figure, compared
 
-GOAL_MEDIAN, GOAL_MEAN = 14, 25
+GOAL_MEDIAN, GOAL_MEAN, CLOSE_GOAL = 14, 25, 1_000.0
 
 
 def measure(bench: Workbench) -> Iterator[Figure]:
@@ -48,6 +48,9 @@ def figures(history: History, load: str) -> Iterator[Figure]:
             "close_ms": round(history.closing.wall[0], 1),
             "rows_per_cpu_second": round(history.stream.shape.events / history.work_ms * 1000),
         },
+    )
+    yield Figure(
+        "commits", "close() after the last commit", round(history.closing.wall[0], 1), CLOSE_GOAL, load=load, unit="ms"
     )
     longest = max(commits.wall)
     yield Figure(

@@ -166,7 +166,11 @@ class StoreHandle(Reads):
         return self._advance(self._files.log.newest())
 
     def close(self) -> None:
-        """Close the handle; safe to call twice. A handle that committed waits for the compaction that is due."""
+        """Close the handle; safe to call twice.
+
+        A handle that committed makes the newest rows dense, at about half a second for a million of them, if one in a
+        hundred has ended. It leaves large merges of older rows to the next writer, or to `compact`.
+        """
         if not self._closed:
             self._closed = True
             compaction = _compaction_of(self._files, self.auto_compact)

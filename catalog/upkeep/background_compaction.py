@@ -1,7 +1,8 @@
 """Compaction in the background of a writer: a thread that runs the steps that are due, one after the other.
 
 A store has at most one such thread in a process. It lives while steps are due, and a little longer: when no commit came
-for a while, it makes the open rows denser than a store under load has them. A commit only starts the thread; it waits
+for a while, it makes the open rows denser than a store under load has them. A handle that closes makes them denser
+still, and leaves large merges of ended rows to the next writer. A commit only starts the thread; it waits
 for it, at most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a
 lock on the store's folder ``segments/`` compacts. The thread also vacuums: after its steps it removes the files that
 they replaced and no reader has leased. When it first runs, and then once an hour, it also removes old remains of
@@ -28,7 +29,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import compaction_rules
-from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, is_idle_work, next_step
+from statestore.catalog.upkeep.compaction_plan import Mode, Step, is_behind, is_idle_work, next_step
 from statestore.catalog.upkeep.log_trimming import pack_limit, trim_log
 from statestore.catalog.upkeep.publish_compaction import run_one_step
 from statestore.catalog.upkeep.vacuum import KEPT_US, remove_replaced, run_vacuum
@@ -69,7 +70,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._news = threading.Event()  # a commit was made, or the thread has to end
         self._stepped = threading.Event()
-        self._stopping = False
+        self._finishing = 0  # handles that are being closed: no waiting for further commits
         self._giving_up = False
         self._due = False  # a commit made a step due
         leave_in_forks(self._reset)  # the thread does not exist in a forked child
@@ -96,25 +97,43 @@ class Background:
             self._start(log_state)
 
     def finish(self, log_state: LogState | None = None) -> None:
-        """Wait until no step is due, nor one that pauses are used for; called when a writer closes its handle.
+        """Wait until the open rows are dense and no small step is due; called when a writer closes its handle.
 
-        Where other handles go on committing, wait only for the work that the versions up to ``log_state`` made.
+        Large merges of ended rows are left to the next writer, and one that is under way is given up. Where other
+        handles go on committing, wait only for the work that the versions up to ``log_state`` made.
         """
         through = None if log_state is None else log_state.version
-        if self._thread is None and log_state is not None and self._rows > self._judged:
-            self._start_if_worth(log_state)
-        thread = self._thread
-        if thread is None:
-            return
-        self._stopping = True  # no waiting for further commits
-        self._news.set()
+        with self._lock:  # a thread that ends has either seen this, or is not there any more
+            self._finishing += 1
+            thread = self._thread
         try:
+            if thread is None and log_state is not None and self._rows and self._is_closing_work(log_state):
+                self._start(log_state)
+                thread = self._thread
+            if thread is None:
+                return
+            self._news.set()
             while thread.is_alive():
                 thread.join(LOOK_SECONDS)
                 if through is not None and self._is_done(through):
                     return
         finally:
-            self._stopping = False
+            with self._lock:
+                self._finishing -= 1
+
+    @property
+    def _stopping(self) -> bool:
+        return self._finishing > 0
+
+    def _is_closing_work(self, log_state: LogState) -> bool:
+        """Return whether a step is due when a writer closes its handle.
+
+        In an object store the open rows are made dense less often, because all of them would be sent.
+        """
+        files = self._files()
+        if files is None or files.is_local:
+            return next_step(log_state, compaction_rules.DEFAULT, "closing") is not None
+        return is_idle_work(log_state, compaction_rules.DEFAULT, self._rows)
 
     def _is_done(self, through: int) -> bool:
         """Return whether others committed after version ``through``, and no step is due for what was there then."""
@@ -150,12 +169,14 @@ class Background:
                 if self._is_interrupted():
                     continue
                 log_state = load_log_state(files.storage, base=log_state)
-                if not self._giving_up and is_idle_work(log_state, compaction_rules.DEFAULT, self._rows):
-                    log_state = self._steps(files, log_state, "idle")
+                stopping = self._stopping
+                mode: Mode = "closing" if stopping and files.is_local else "idle"
+                if mode == "closing" or is_idle_work(log_state, compaction_rules.DEFAULT, self._rows):
+                    log_state = self._steps(files, log_state, mode)
                     self._rows = self._judged = 0
                 self._vacuum(files, log_state, at_once=True)
                 with self._lock:
-                    if not self._news.is_set() or self._stopping:
+                    if stopping or not (self._news.is_set() or self._stopping):
                         self._thread = None
                         return
         except Exception as error:
@@ -183,13 +204,18 @@ class Background:
         return due
 
     def _steps(self, files: SegmentFiles, log_state: LogState, mode: Mode) -> LogState:
-        """Run the steps of a mode; those of mode "idle" end when a commit comes."""
-        while not self._giving_up:
+        """Run the steps of a mode.
+
+        Those of mode "idle" end when a commit comes, those of mode "due" when a writer closes its handle. Those of mode
+        "closing" end after so many that the commits of others cannot keep them going.
+        """
+        most = 8 + len(log_state.segments)
+        while not self._giving_up and not (mode == "due" and self._stopping and files.is_local):
             before = log_state.version
             with compaction_lock(files) as is_ours:
                 if not is_ours:
                     return log_state
-                stop = self._is_given_up
+                stop = partial(self._is_given_up, files.is_local and mode != "closing")
                 log_state = run_one_step(files, log_state, compaction_rules.DEFAULT, mode, stop=stop)
             self._newest = log_state
             self._has_replaced |= log_state.version != before
@@ -197,6 +223,9 @@ class Background:
             self.failed = None
             self._report()
             if log_state.version == before or (mode == "idle" and self._news.is_set() and not self._stopping):
+                return log_state
+            most -= 1
+            if mode == "closing" and not most:
                 return log_state
         return log_state
 
@@ -236,8 +265,12 @@ class Background:
             self._steps(files, self._newest or log_state, "due")
         time.sleep(PAUSE_SECONDS)
 
-    def _is_given_up(self) -> bool:
-        return self._giving_up
+    def _is_given_up(self, is_left: bool, step: Step) -> bool:
+        """Return whether a step is given up: its process ends, or it is a large merge that ``is_left`` when a writer
+        closes its handle."""
+        if self._giving_up or not (is_left and self._stopping):
+            return self._giving_up
+        return step.rows > compaction_rules.DEFAULT.closing_rows and not step.has_open_rows
 
 
 def background_of(files: SegmentFiles) -> Background:

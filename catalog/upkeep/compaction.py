@@ -8,7 +8,7 @@ docs/format.md, docs/decisions/010-compaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,25 +35,41 @@ class Rewrite:
     moved: dict[str, tuple[Numbers, Numbers]] = field(default_factory=dict)
 
 
-def run_step(files: SegmentFiles, log_state: LogState, step: Step, rules: Rules, new: NewFiles) -> Rewrite:
-    """Write the files of a step and record them in ``new``, without publishing them."""
+def run_step(
+    files: SegmentFiles,
+    log_state: LogState,
+    step: Step,
+    rules: Rules,
+    new: NewFiles,
+    stop: Callable[[], bool] = lambda: False,
+) -> Rewrite:
+    """Write the files of a step and record them in ``new``, without publishing them.
+
+    Raises GivenUpError if ``stop``, which is asked before each block, answers True.
+    """
     rewrite = Rewrite(new)
     for rewriting in step.rewritings:
         if rewriting.segments[0].meta.role == "belief":
             _rewrite_beliefs(files, log_state, rewrite, rewriting, rules)
         else:
-            _rewrite(files, log_state, rewrite, rewriting, step.live, rules)
+            _rewrite(files, log_state, rewrite, rewriting, step.live, rules, stop)
     return rewrite
 
 
 def _rewrite(
-    files: SegmentFiles, log_state: LogState, rewrite: Rewrite, rewriting: Rewriting, live: int, rules: Rules
+    files: SegmentFiles,
+    log_state: LogState,
+    rewrite: Rewrite,
+    rewriting: Rewriting,
+    live: int,
+    rules: Rules,
+    stop: Callable[[], bool],
 ) -> None:
     segments = rewriting.segments
     inputs = Inputs(files, (*segments, *rewriting.beliefs), rules.kept_bytes)
     rows, beliefs = fold(files, log_state, inputs, range(len(segments)))
     number, place = np.full(len(rows), -1, np.int32), np.full(len(rows), -1, np.int32)
-    output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone)
+    output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone, stop)
     for role, blocks, cold in outputs(rows, rewriting, live, rules, by_starts=not files.is_local):
         begin = 0
         for block in blocks:

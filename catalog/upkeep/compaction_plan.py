@@ -21,7 +21,9 @@ from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.segments import segment_write
 from statestore.formats.segments.segment_meta import OPEN
 
-Mode = Literal["due", "idle", "full"]
+Mode = Literal["due", "idle", "closing", "full"]
+"""``due``: while commits come; ``idle``: when none came for a while; ``closing``: when a writer closes its handle, and
+large merges of ended rows are left to the next one; ``full``: everything that can be folded is."""
 
 MIN_ENDED_SHARE = 0.2  # share of ended rows from which a rewrite for them takes a segment
 FAR_BEHIND = 3
@@ -68,9 +70,14 @@ class Step:
     def rows(self) -> int:
         return sum(rewriting.rows for rewriting in self.rewritings)
 
+    @property
+    def has_open_rows(self) -> bool:
+        """Whether it rewrites segments that may have open rows."""
+        return any(v.meta.role in ("open", "delta") for rewriting in self.rewritings for v in rewriting.segments)
+
 
 def next_step(log_state: LogState, rules: Rules, mode: Mode, until: int | None = None) -> Step | None:
-    """Return the next step; None if nothing is due. ``full``: everything that can be folded is.
+    """Return the next step; None if nothing is due.
 
     ``until``: work that only later versions than this one made is not due.
     """
@@ -92,6 +99,8 @@ def next_step(log_state: LogState, rules: Rules, mode: Mode, until: int | None =
             rewriting = _rewrite_main(main, rules, mode)
         merges_beliefs = rewriting is not None and bool(rewriting.beliefs)
         others = None if merges_beliefs else _merge_beliefs(beliefs, rules, mode)
+        if mode == "closing" and others is not None and others.rows > rules.closing_rows:
+            others = None
         for found in (rewriting, others):
             if found is not None and (not chosen or found.rows <= room):
                 chosen.append(found)
@@ -159,15 +168,16 @@ def _make_dense(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode)
     """Rewrite the segments with the largest shares of ended rows, if all together have too many of them."""
     live = sum(map(open_rows, recent))
     ended = _rows(recent) - live
-    share = rules.idle_share if mode == "idle" else rules.ended_share
-    least = rules.small_idle if mode == "idle" else rules.small_store
+    share = {"due": rules.ended_share, "idle": rules.idle_share, "closing": rules.closing_share}[mode]
+    at_closing = min(rules.small_store, rules.small_idle)
+    least = {"due": rules.small_store, "idle": rules.small_idle, "closing": at_closing}[mode]
     if ended <= max(share * live, least):
         return None
     ranked = sorted((v for v in recent if ended_rows(v)), key=lambda v: ended_rows(v) / v.meta.rows, reverse=True)
     worth = [v for v in ranked if _share(v) >= MIN_ENDED_SHARE]
     removed = sum(map(ended_rows, worth))
-    for segment in ranked[len(worth) :] if mode != "idle" else ranked:
-        if mode != "idle" and removed >= ended / 4:
+    for segment in ranked[len(worth) :] if mode == "due" else ranked:
+        if mode == "due" and removed >= ended / 4:
             break
         if segment not in worth:
             worth.append(segment)
@@ -207,8 +217,15 @@ def has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
 
 
 def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> list[SegmentWithClosures] | None:
-    """Return the segments of the lowest tier that holds too many, those that ended first; None if none does."""
-    small_fan_in = rules.idle_fan_in if mode == "idle" else rules.small_fan_in
+    """Return the segments of the lowest tier that holds too many, those that ended first; None if none does.
+
+    In mode "closing" these are few enough for that, or so many that they are not left any more.
+    """
+    small_fan_in = {
+        "due": rules.small_fan_in,
+        "idle": rules.idle_fan_in,
+        "closing": min(rules.small_fan_in, rules.idle_fan_in),
+    }[mode]
     if len(segments) < min(small_fan_in, rules.fan_in):
         return None
     tiers: dict[int, list[SegmentWithClosures]] = {}
@@ -217,9 +234,13 @@ def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) 
     for tier, group in sorted(tiers.items()):
         rows = sum(v.meta.rows for v in group)
         is_small = tier == 0 and rows < rules.fan_in * rules.tier_rows // 2
-        if _layers(group) >= (small_fan_in if is_small else rules.fan_in):
-            chosen = _within(sorted(group, key=lambda v: v.meta.max_added), rules.step_rows)
-            if len(chosen) > 1:
+        fan_in = small_fan_in if is_small else rules.fan_in
+        layers = _layers(group)
+        if layers >= fan_in:
+            ordered = sorted(group, key=lambda v: v.meta.max_added)
+            leaves = mode == "closing" and layers < rules.overdue * fan_in and rules.closing_rows < rules.step_rows
+            chosen = _within(ordered, rules.closing_rows if leaves else rules.step_rows)
+            if len(chosen) >= (fan_in if leaves else 2):
                 return chosen
     return None
 
@@ -253,8 +274,11 @@ def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules, mode: Mod
     if group is not None:
         return Rewriting(tuple(group), cold=True)
     for segment in closed:
-        pending = segment.pending >= max(rules.fold_share * segment.meta.rows, rules.tier_rows)
-        if pending or has_many_lists(segment, rules):
+        pending = segment.pending / max(rules.fold_share * segment.meta.rows, rules.tier_rows)
+        if mode == "closing" and segment.meta.rows > rules.closing_rows:
+            if pending >= rules.overdue:
+                return Rewriting((segment,), cold=True)
+        elif pending >= 1 or has_many_lists(segment, rules):
             return Rewriting((segment,), cold=True)
     return None
 

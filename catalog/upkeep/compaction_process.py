@@ -125,6 +125,8 @@ class CompactionProcess:
         if self._rows < self._judged + (1 if at_end else rules.small_idle // 4):
             return False
         self._judged = self._rows
+        if at_end:
+            return next_step(log_state, rules, "closing") is not None
         return is_idle_work(log_state, rules, self._rows)
 
     def _tell(self, more: bytes = b"") -> _Worker | None:

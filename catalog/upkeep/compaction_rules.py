@@ -19,6 +19,14 @@ class Rules:
     """Ended rows among open segments and deltas, in units of live rows, that make a rewrite due."""
     idle_share: float = 0.05
     """Limit in place of ``ended_share`` when no writer has committed for a while."""
+    closing_share: float = 0.01
+    """Limit in place of ``ended_share`` when a writer closes its handle: a scan passes batches without ended rows as
+    they are stored, and copies the others."""
+    closing_rows: int = 1 << 19
+    """Rows of ended rows' segments that a step reads at most when a writer closes its handle; larger steps are left to
+    the next writer."""
+    overdue: int = 4
+    """Such larger steps are not left any more when a tier has so many times the segments that make a merge due."""
     small_store: int = 50_000
     """Ended rows that are too few for a rewrite while commits come."""
     small_idle: int = 2_000

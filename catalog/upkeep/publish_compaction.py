@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
@@ -23,6 +24,7 @@ from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction import Rewrite, moved_closures, run_step
 from statestore.catalog.upkeep.compaction_plan import Mode, Step, next_step
 from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.catalog.upkeep.segment_output import GivenUpError
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 
@@ -71,12 +73,12 @@ def run_one_step(
     rules: Rules,
     mode: Mode,
     until: int | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[Step], bool] = lambda step: False,
 ) -> LogState:
     """Run and publish the next step; return the newest log state, which is unchanged if nothing is due.
 
-    ``stop`` is asked before the step is published; if it answers True, the step is given up. Raises ConflictError
-    COMPACTION_OVERTAKEN.
+    ``stop`` is asked with the step before each block and before the step is published; if it answers True, the step is
+    given up. Raises ConflictError COMPACTION_OVERTAKEN.
     """
     log_state = base
     for _ in range(MAX_ATTEMPTS):
@@ -85,7 +87,7 @@ def run_one_step(
             step = next_step(log_state, rules, mode, until)
             if step is None:
                 return log_state
-            published = _attempt(files, log_state, step, rules, claimed, stop)
+            published = _attempt(files, log_state, step, rules, claimed, partial(stop, step))
         if published is not None:
             return published
     raise ConflictError(
@@ -101,9 +103,11 @@ def _attempt(
     """Return the log state with the step; None if another compaction or an expiry removed a segment that it read."""
     new = NewFiles(claimed)
     try:
-        rewrite = run_step(files, base, step, rules, new)
-    except Exception:
+        rewrite = run_step(files, base, step, rules, new, stop)
+    except Exception as error:
         remove_files(files.storage, new)
+        if isinstance(error, GivenUpError):
+            return base
         raise
     if stop():
         remove_files(files.storage, new)

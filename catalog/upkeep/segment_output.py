@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,15 +29,23 @@ COLD = replace(new_files.REMOTE, batch_rows=0)
 FETCHED = ("open", "closed")
 
 
+class GivenUpError(Exception):
+    """A step was given up before it was written."""
+
+
 @dataclass(frozen=True)
 class Output:
-    """The inputs of a rewriting, and the place where its files are recorded."""
+    """The inputs of a rewriting, and the place where its files are recorded.
+
+    ``stop`` is asked before each block whether the work is given up.
+    """
 
     files: SegmentFiles
     log_state: LogState
     new: NewFiles
     inputs: Inputs
     tombstone: bool
+    stop: Callable[[], bool] = lambda: False
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -57,6 +65,8 @@ def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[
 
     def tables() -> Iterator[RowsOfBlock]:
         for chosen in blocks:
+            if output.stop():
+                raise GivenUpError
             block = _block(output, rows, role, chosen)
             hashes.append(hash_keys(block.columns[: len(spec.key)]))
             yield RowsOfBlock(block_table(spec, block, role, output.tombstone), late_rows(output.log_state, block))
