@@ -100,7 +100,7 @@ class MomentSource(ScanSource):
         self._bound = bound
 
     @cached_property
-    def reading(self) -> Reading:  # type: ignore[override]
+    def reading(self) -> Reading:
         """The reading of the present state. Raises StateStoreError for a table without a history."""
         return Reading(self._bound, Query(mode=self.moments.mode))
 
