@@ -71,6 +71,9 @@ class MetadataSource(Protocol):
     def table(self, suffix: str, version: int) -> pa.Table:
         """One of `TABLES`, in its schema, as of a version."""
 
+    def total_bytes(self, version: int) -> int:
+        """The sum of the known sizes of all files, with their indexes, that a version needs."""
+
 
 @dataclass(frozen=True)
 class MetadataSplit:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.describe.metadata_table import SCHEMA_SCHEMA, SEGMENTS_SCHEMA, SNAPSHOTS_SCHEMA
 from statestore.catalog.log.log_checkpoint import load_log_state
@@ -120,3 +121,8 @@ class StoreMetadata:
         return {"versions": versions_table, "segments": segments_table, "snapshots": kept_versions_table}[suffix](
             log_state
         )
+
+    def total_bytes(self, version: int) -> int:
+        """Return the bytes of the segments of a version and of their key indexes."""
+        segments = self.table("segments", version)
+        return sum(int(pc.sum(segments[name]).as_py() or 0) for name in ("bytes", "index_bytes"))

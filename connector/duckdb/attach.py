@@ -89,7 +89,7 @@ def _attached(warehouse: Warehouse, present: Warehouse, query: Query) -> duckdb.
         from statestore.connector.duckdb.moments import create_macros
 
         create_macros(connection, bound, tables)
-    create_schemas(connection, warehouse)  # after the macros, which need schemas of their own
+    create_schemas(connection, warehouse)
     return connection
 
 
@@ -155,7 +155,7 @@ def check_names_differ(names: Iterable[str]) -> None:
 # them faster than they could be cut out here. Older releases scan an Arrow dataset with live rows only.
 
 try:
-    from statestore.connector.duckdb.scan_source import ScanSource
+    from statestore.connector.duckdb.scan_source import ScanSource, create_source_view
 except ImportError:  # DuckDB 1
     ScanSource = None  # type: ignore[misc,assignment]
 HAS_SOURCES = ScanSource is not None
@@ -184,10 +184,13 @@ def create_view(
         f"{quoted(source)} AS {quoted(shown)}"
         for source, shown in zip(reading.source_names, reading.schema.names, strict=True)
     )
-    source: Any = ReadingDataset(reading) if ScanSource is None else ScanSource(reading)
     condition = f"{PIN_COLUMN} = txid_current()"
     if ScanSource is not None:
         condition += f" AND {MARKS} IS NOT NULL"
+    if ScanSource is not None and not temporary:
+        create_source_view(connection, name, columns, ScanSource(reading), condition)
+        return reading
+    source: Any = ReadingDataset(reading) if ScanSource is None else ScanSource(reading)
     if temporary:
         hidden = f"__source of {name}"
         connection.register(hidden, source)

@@ -12,16 +12,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb._seam import SourceHandle
+from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, Lit, Node
 from duckdb.func import FunctionNullHandling
 
 from statestore.connector.duckdb.kept_rows import COPIED_BYTES, MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
-from statestore.connector.duckdb.scan_source import ScanSource
+from statestore.connector.duckdb.scan_source import ScanSource, registered
 from statestore.connector.duckdb.transactions import Transactions
 from statestore.connector.identifiers import quoted
 from statestore.formats.error_codes import ErrorCode
@@ -30,7 +33,6 @@ from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.values.times import to_us
 
 MOMENT_COLUMN = "__moment"
-SCHEMA = "__statestore"
 SHOWN_TABLES = 20
 INTEGERS = tuple(
     f"{sign}{name}" for sign in ("", "U") for name in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -86,14 +88,30 @@ class _Moments:
 
 
 class MomentSource(ScanSource):
-    """The columns of a table, and last the moment that the query compares them with."""
+    """The columns of a table, and last the moment that the query compares them with.
+
+    Its columns are found when it is first named: a connection has three of these for each of its tables.
+    """
 
     def __init__(self, moments: _Moments, bound: StateTable) -> None:
         """``bound`` is the table in its present state, whose columns are declared to DuckDB."""
-        super().__init__(Reading(bound, Query(mode=moments.mode)))
+        ArrowScanSource.__init__(self, moments)
         self.moments = moments
-        self.declared = self._schema
-        self._schema = self._schema.append(pa.field(MOMENT_COLUMN, pa.string()))
+        self._bound = bound
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The reading of the present state. Raises StateStoreError for a table without a history."""
+        return Reading(self._bound, Query(mode=self.moments.mode))
+
+    @cached_property
+    def declared(self) -> pa.Schema:
+        """The columns that every moment has to have."""
+        return self.reading.marked_schema()
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return self.declared.append(pa.field(MOMENT_COLUMN, pa.string()))
 
     def accepts(self, predicate: Node) -> bool:
         return _moment_of(predicate) is not None or super().accepts(predicate)
@@ -139,20 +157,17 @@ def create_macros(
     their present state.
     """
     kept = KeptReadings()
-    sources: dict[tuple[str, Mode], MomentSource | StateStoreError] = {}
+    sources: dict[tuple[str, Mode], _Named | StateStoreError] = {}
     for name, transactions in tables.items():
         for mode in MODES:
-            moments = _Moments(transactions, mode, kept)
+            source = MomentSource(_Moments(transactions, mode, kept), bound[name])
             try:
-                sources[name.lower(), mode] = MomentSource(moments, bound[name])
+                if not bound[name].has_log:  # versions of an engine go, and with them what tells its columns
+                    _ = source.declared
             except StateStoreError as error:  # a table without a history: its macro says why
                 sources[name.lower(), mode] = error
-    for mode in MODES:
-        connection.execute(f"CREATE SCHEMA {_schema_of(mode)}; SET schema = '{_schema_of(mode)}'")
-        for (name, of_mode), source in sources.items():
-            if of_mode == mode and isinstance(source, MomentSource):
-                connection.from_arrow(source).create_view(name)
-    connection.execute("SET schema = 'main'")
+            else:
+                sources[name.lower(), mode] = _Named(source, registered(connection, source))
     ((database,),) = connection.execute("SELECT current_database()").fetchall()
     texts = _Texts(sources, tuple(tables), quoted(database))
     for macro in MACROS:
@@ -167,12 +182,14 @@ def create_macros(
             f"CREATE MACRO {macro.name}(table_name{after}{declared}) AS TABLE "
             f"FROM query({called}(table_name::VARCHAR{after}{given}))"
         )
-        for name in tables if macro.of_each_table else ():
-            literal = "'" + name.replace("'", "''") + "'"
-            connection.execute(
-                f"CREATE MACRO {quoted(f'{name}_{macro.name}')}({declared}) AS TABLE "
-                f"FROM query({called}({literal}, {given}))"
-            )
+        literals = {name: "'" + name.replace("'", "''") + "'" for name in tables} if macro.of_each_table else {}
+        each = [
+            f"CREATE MACRO {quoted(f'{name}_{macro.name}')}({declared}) AS TABLE "
+            f"FROM query({called}({literal}, {given}))"
+            for name, literal in literals.items()
+        ]
+        if each:
+            connection.execute(";".join(["BEGIN", *each, "COMMIT"]))
 
 
 def _cast(name: str) -> str:
@@ -211,10 +228,18 @@ MACROS = (
 
 
 @dataclass(frozen=True)
+class _Named:
+    """A source, with the name by which a query reads it as long as the handle lives."""
+
+    source: MomentSource
+    handle: SourceHandle
+
+
+@dataclass(frozen=True)
 class _Texts:
     """The queries that macros stand for, by the macro's name."""
 
-    sources: Mapping[tuple[str, Mode], MomentSource | StateStoreError]
+    sources: Mapping[tuple[str, Mode], _Named | StateStoreError]
     tables: tuple[str, ...]
     database: str
 
@@ -243,7 +268,7 @@ class _Texts:
         self._source(name, "state")
         return f"FROM {self.database}.main.{quoted(f'{name}$versions')}"
 
-    def _source(self, name: str | None, mode: Mode) -> MomentSource:
+    def _source(self, name: str | None, mode: Mode) -> _Named:
         if name is None:
             raise InvalidInputError(ErrorCode.INVALID_NAME, "table_name is NULL; expected the name of a table")
         found = self.sources.get((name.lower(), mode))
@@ -259,11 +284,11 @@ class _Texts:
         return found
 
     def _text(self, name: str | None, query: Query) -> str:
-        source = self._source(name, query.mode)
-        source.moments.check(query)
+        named = self._source(name, query.mode)
+        _ = named.source.declared  # raises where the table has no history
+        named.source.moments.check(query)
         return (
-            f"SELECT {source.columns_of(query)} "
-            f"FROM {self.database}.{_schema_of(query.mode)}.{quoted(str(name).lower())} "
+            f"SELECT {named.source.columns_of(query)} FROM {quoted(named.handle.name)} "
             f"WHERE {MOMENT_COLUMN} = '{moment_text(query)}' AND {PIN_COLUMN} = txid_current() AND {MARKS} IS NOT NULL"
         )
 
@@ -278,10 +303,6 @@ def _version(text: str | None, what: str) -> int | None:
     if not re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip(), re.ASCII):
         raise InvalidInputError(ErrorCode.INVALID_VERSION, f"{what} is {text}; expected an integer")
     return int(text)
-
-
-def _schema_of(mode: Mode) -> str:
-    return SCHEMA if mode == "state" else f"{SCHEMA}_{mode}"
 
 
 # The readings of moments that are kept for the next query, as many as there is room for.

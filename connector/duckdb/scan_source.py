@@ -4,20 +4,24 @@ DuckDB offers a source each predicate of a query and evaluates those itself that
 are the pin, and predicates on key columns, because tables find keys by index. Of the marks DuckDB only has to know
 where there are dead rows. All other columns DuckDB filters faster than Arrow would.
 
-The module of DuckDB that this one imports is private. Where it cannot be imported, views are Arrow datasets.
+The modules of DuckDB that this one imports are private. Where they cannot be imported, views are Arrow datasets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+from duckdb import _seam
 from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, exact_value
 
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
+from statestore.connector.identifiers import quoted
 from statestore.formats.errors import StateStoreError
 from statestore.formats.values.filters import Filter, Op, one_of
 
@@ -32,15 +36,21 @@ class ScanSource(ArrowScanSource):
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
-        self._reading = reading
-        self._schema = reading.marked_schema()
-        keys = {reading.source_name(name) for name in reading.key_columns}
-        self._keys = pa.schema([field for field in self._schema if field.name in keys])
+        self._given = reading
 
     @property
     def reading(self) -> Reading:
         """The reading whose rows these are."""
-        return self._reading
+        return self._given
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return self.reading.marked_schema()
+
+    @cached_property
+    def _keys(self) -> pa.Schema:
+        keys = {self.reading.source_name(name) for name in self.reading.key_columns}
+        return pa.schema([field for field in self._schema if field.name in keys])
 
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()
@@ -53,7 +63,7 @@ class ScanSource(ArrowScanSource):
         if _pin_of(predicate) is not None:
             return True
         return (
-            self._reading.passes_uncut if _is_marks_test(predicate) else key_filters(predicate, self._keys) is not None
+            self.reading.passes_uncut if _is_marks_test(predicate) else key_filters(predicate, self._keys) is not None
         )
 
     def stream(self, columns: Sequence[int] | None, filters: Sequence[Node]) -> tuple[object, bool]:
@@ -64,11 +74,28 @@ class ScanSource(ArrowScanSource):
         asked = names if columns is None else [names[index] for index in columns]
         dead_allowed = not any(map(_is_marks_test, filters))
         try:
-            reader = self._reading.scan(pin, found, asked, dead_allowed)
+            reader = self.reading.scan(pin, found, asked, dead_allowed)
         except StateStoreError as error:
-            self._reading.error = error
+            self.reading.error = error
             raise
         return reader.__arrow_c_stream__(), columns is not None
+
+
+def registered(connection: duckdb.DuckDBPyConnection, source: ScanSource) -> _seam.SourceHandle:
+    """Return a handle with the name by which statements of all cursors read the source, as long as the handle lives."""
+    return _seam.register_source(connection, source)
+
+
+def create_source_view(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: str, source: ScanSource, condition: str
+) -> None:
+    """Create a view over a source, which the view owns.
+
+    The statement is made and bound once. A relation would be bound by each step that leads to it.
+    """
+    handle = registered(connection, source)
+    text = f"SELECT {columns} FROM {quoted(handle.name)} WHERE {condition}"
+    _seam.create_view(connection, name, text, replace=True, sources=[handle])
 
 
 def _pin_of(predicate: Node) -> int | None:

@@ -7,7 +7,7 @@ All figures are exact. Times are epoch milliseconds, as the charts need them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +74,9 @@ def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts
     done(3)
     known = table.versions().combine_chunks()
     commits = _commits(known)
-    growth = _growth(table, known, lambda share: done(3 + int(share * GROWTH_PARTS)))
-    churn = _churn(table, commits)
+    counted = _counted(table, commits)
+    growth = _growth(table, known, commits, counted, lambda share: done(3 + int(share * GROWTH_PARTS)))
+    churn = _churn(commits, counted)
     done(PARTS - 1)
     newest = table.kept_versions()[1]
     return StoreFigures(
@@ -111,22 +112,63 @@ def figures_now(table: StateTable) -> StoreFigures:
 # Over versions
 
 
-def _growth(table: StateTable, known: pa.Table, done: Callable[[float], None]) -> list[dict[str, Any]]:
+Counted = tuple[Ints, Ints]
+"""The rows that each commit wrote, and those that it ended."""
+
+
+def _counted(table: StateTable, commits: pa.Table) -> Counted | None:
+    """Return the rows of the change feed by commit; None where commits state them, or there are none.
+
+    Versions that are no longer kept count none.
+    """
+    if not commits["rows"].null_count:
+        return None
+    feed = read_rows(table, Query(mode="changes", columns=CHANGE_COLUMNS))
+    counted = changes_by_version(feed, commits["version"].to_numpy())
+    return counted["insert"] + counted["update_postimage"], counted["update_preimage"] + counted["delete"]
+
+
+def _growth(
+    table: StateTable, known: pa.Table, commits: pa.Table, counted: Counted | None, done: Callable[[float], None]
+) -> list[dict[str, Any]]:
     """Live keys and bytes at up to SAMPLED_VERSIONS versions, evenly spread over the readable ones."""
     readable = _readable(table, known)
     versions = sorted({readable[int(n)] for n in np.linspace(0, len(readable) - 1, SAMPLED_VERSIONS).round()})
     times = dict(zip(known["version"].to_pylist(), _moments(known["timestamp"].chunk(0)), strict=True))
-    column = table.schema(Query()).names[:1]
-    segments = metadata_of(table, "segments")
+    source = metadata_of(table, "segments").source
+    keys = _keys_by_changes(table, versions, commits["version"].to_numpy(), counted)
     rows = []
     for number, version in enumerate(versions):
         done(number / len(versions))
-        query = Query(version=version, columns=tuple(column))
-        keys = table.count(query)
-        if keys is None:
-            keys = sum(batch.num_rows for batch in read_rows(table, query))
-        rows.append({"version": version, "time": times[version], "keys": keys, "bytes": _bytes_at(segments, version)})
+        live = keys.get(version)
+        if live is None:
+            live = _keys_at(table, version)
+        rows.append({"version": version, "time": times[version], "keys": live, "bytes": source.total_bytes(version)})
     return rows
+
+
+def _keys_at(table: StateTable, version: int) -> int:
+    """Return the number of rows as of a version, which are read where no metadata has it."""
+    query = Query(version=version, columns=tuple(table.schema(Query()).names[:1]))
+    keys = table.count(query)
+    return sum(batch.num_rows for batch in read_rows(table, query)) if keys is None else keys
+
+
+def _keys_by_changes(
+    table: StateTable, versions: Sequence[int], changed: Ints, counted: Counted | None
+) -> dict[int, int]:
+    """Return the rows at each of these ascending versions, counted back from the newest by the changes since.
+
+    A state that is replayed for each of them is read as often. Empty if nothing was counted, or if what is left at the
+    oldest version is not what is read there.
+    """
+    if counted is None or len(versions) < 3:
+        return {}
+    newest = _keys_at(table, versions[-1])
+    grown = np.concatenate(([0], np.cumsum(counted[0] - counted[1])))
+    at = grown[np.searchsorted(changed, versions, side="right")]
+    keys = dict(zip(versions, (newest - int(at[-1]) + at).tolist(), strict=True))
+    return keys if keys[versions[0]] == _keys_at(table, versions[0]) else {}
 
 
 def _readable(table: StateTable, known: pa.Table) -> list[int]:
@@ -138,19 +180,13 @@ def _readable(table: StateTable, known: pa.Table) -> list[int]:
     return [version for version in versions if oldest <= version <= newest]
 
 
-def _bytes_at(segments: StateTable, version: int) -> int:
-    query = Query(version=version, columns=("bytes", "index_bytes"))
-    batches = read_rows(segments, query)
-    return sum(int(pc.sum(column).as_py() or 0) for batch in batches for column in batch.columns)
-
-
 def _commits(known: pa.Table) -> pa.Table:
     """Return the commits that may have changed an answer, oldest first."""
     commits = known.select(["version", "timestamp", "operation", "rows", "closed"])
     return commits.filter(pc.invert(pc.is_in(commits["operation"], pa.array(UPKEEP)))).combine_chunks()
 
 
-def _churn(table: StateTable, commits: pa.Table) -> list[dict[str, Any]]:
+def _churn(commits: pa.Table, counted: Counted | None) -> list[dict[str, Any]]:
     """Versions of keys that commits wrote and ended, for each commit, or for each run of commits where there are
     many."""
     if not commits.num_rows:
@@ -159,14 +195,7 @@ def _churn(table: StateTable, commits: pa.Table) -> list[dict[str, Any]]:
     first = np.arange(0, commits.num_rows, width)
     last = np.minimum(first + width, commits.num_rows) - 1
     versions, times = commits["version"].to_numpy(), _moments(commits["timestamp"].chunk(0))
-    rows, closed = (commits[name] for name in ("rows", "closed"))
-    if rows.null_count:
-        # versions that are no longer kept count none
-        counted = changes_by_version(read_rows(table, Query(mode="changes", columns=CHANGE_COLUMNS)), versions)
-        written = counted["insert"] + counted["update_postimage"]
-        ended = counted["update_preimage"] + counted["delete"]
-    else:
-        written, ended = rows.to_numpy(), closed.to_numpy()
+    written, ended = (commits["rows"].to_numpy(), commits["closed"].to_numpy()) if counted is None else counted
     counts = {"written": np.add.reduceat(written, first), "ended": -np.add.reduceat(ended, first)}
     return [
         {

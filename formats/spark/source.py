@@ -118,6 +118,7 @@ class Found:
     readable: dict[str, Sequence[int]] = field(default_factory=dict)
     at: dict[tuple[str, int], CheckpointAt] = field(default_factory=dict)
     batches: dict[int, Batch] = field(default_factory=dict)
+    listed: dict[str, Sequence[Version]] = field(default_factory=dict)
 
 
 def open_source(location: Location, given: Given = NOTHING_GIVEN) -> CheckpointSource:
@@ -226,6 +227,11 @@ class CheckpointSource(Source):
         """
         if numbers is not None:
             return [_version(batch) for batch in self._batches(numbers, batches_left)]
+        if state not in self.found.listed:
+            self.found.listed[state] = self._listed(state)
+        return self.found.listed[state]
+
+    def _listed(self, state: str) -> Sequence[Version]:
         store = self.state_view(state).store
         readable = set(whole_batches(self.checkpoint, store))
         written = Counter[int]()
