@@ -251,15 +251,18 @@ class EngineTable(StateTable):
         if source.info(state).has_past:
             return None
         versions = self.ask(lambda source: [version_asked(source, state, query) for query in queries])
-        return self._differing(source, versions, [tuple(query.columns or ()) for query in queries])
+        columns = [tuple(query.columns or ()) for query in queries]
+        with _explained(source, state, versions):
+            found = source.differing_rows(state, versions[0], versions[1], columns)
+        return None if found is None else self._differing(source, versions, columns, found)
 
     def _differing(
-        self, source: Source, versions: Sequence[int], columns: Sequence[Sequence[str]]
+        self, source: Source, versions: Sequence[int], columns: Sequence[Sequence[str]], found: Iterator[RowPair]
     ) -> Iterator[RowPair]:
         with _explained(source, self.state, versions):
             for version in versions:
                 self._notify(source, [version])
-            for pair in source.differing_rows(self.state, versions[0], versions[1], columns):
+            for pair in found:
                 before, after = (
                     [batch.select(names) for batch in batches] for batches, names in zip(pair, columns, strict=True)
                 )

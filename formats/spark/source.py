@@ -340,7 +340,9 @@ class CheckpointSource(Source):
             self.location, at.checkpoint, at.state_view, chosen, previous, filters, at.chosen_partitions
         )
 
-    def differing_rows(self, state: str, old: int, new: int, columns: Sequence[Collection[str]]) -> Iterator[RowPair]:
+    def differing_rows(
+        self, state: str, old: int, new: int, columns: Sequence[Collection[str]]
+    ) -> Iterator[RowPair] | None:
         """Pairs of rows of each partition; both states in whole where rows may have moved between partitions."""
         if old == new:
             return iter(())
@@ -351,7 +353,7 @@ class CheckpointSource(Source):
         )
         if self.shown[state].snapshot is None and are_parted_alike(before, after):
             return differing_batches(before, after, self._between(state, old, new))
-        return super().differing_rows(state, old, new, columns)
+        return None
 
     def _between(self, state: str, old: int, new: int) -> Sequence[Batch]:
         """Return the batches from one to another, in their order, if they are few and all kept."""
