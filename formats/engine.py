@@ -434,6 +434,30 @@ class Source(Reader, ABC):
         """Filters that leave out only rows which are the same in two versions, by default none."""
         return ()
 
+    def differing_rows(
+        self, state: str, old: int, new: int, columns: Sequence[Collection[str]]
+    ) -> Iterator[tuple[Sequence[pa.RecordBatch], Sequence[pa.RecordBatch]]] | None:
+        """Pairs of the rows of two versions, which hold all rows that differ, each with at least the columns asked for.
+
+        A row key is in one pair at most, with its rows of both versions. Some rows of a pair may be equal. By default
+        the pairs are the slices that are not known to have the same content. ``columns`` are those of each version.
+        None: both states are to be read in whole.
+        """
+        return self._differing_slices(state, old, new, columns)
+
+    def _differing_slices(
+        self, state: str, old: int, new: int, columns: Sequence[Collection[str]]
+    ) -> Iterator[tuple[Sequence[pa.RecordBatch], Sequence[pa.RecordBatch]]]:
+        ats = [self.at(state, version) for version in (old, new)]
+        for piece in self.slices(state, [old, new], ()):
+            contents = [self.content(at, piece) for at in ats]
+            if contents[0] is None or contents[0] != contents[1]:
+                before, after = (
+                    [batch for part in self.slice_parts(at, piece, ()) for batch in at.rows(part, names, ())]
+                    for at, names in zip(ats, columns, strict=True)
+                )
+                yield before, after
+
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
         """Picklable slices that may hold rows which pass the filters; by default one for all rows.
 

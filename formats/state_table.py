@@ -88,6 +88,10 @@ class NewestBatch(NamedTuple):
     rest: int | None
 
 
+RowPair = tuple[Sequence[pa.RecordBatch], Sequence[pa.RecordBatch]]
+"""Rows of a state, and rows of another one."""
+
+
 class StateTable(ABC):
     """A table that can be read at points in time. Tables are picklable and hold no open files.
 
@@ -159,6 +163,14 @@ class StateTable(ABC):
     def difference_filters(self, old: Query, new: Query) -> Sequence[Filter]:
         """Filters that leave out only rows which are the same in the answers to both queries, by default none."""
         return ()
+
+    def differing(self, old: Query, new: Query) -> Iterator[RowPair] | None:
+        """Pairs of the rows of two states, which hold all rows that differ, in the columns that the queries name.
+
+        A row key is in one pair at most, with its rows of both states. Some rows of a pair may be equal. None, the
+        default: the table has no way that costs less than a read of both states in whole.
+        """
+        return None
 
     def for_tasks(self) -> StateTable:
         """The table for tasks, which read splits and ask nothing else: it is sent without what the plan has seen."""

@@ -42,7 +42,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 from statestore.formats.notices import notify
 from statestore.formats.replaced_versions import again, cause, explained
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query, RowPair, StateTable
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
 from statestore.formats.values.filters import Filter, mask, with_whole_structs
 
@@ -241,6 +241,32 @@ class EngineTable(StateTable):
             return ()
         versions = [version_asked(source, self.state, query) for query in bound]
         return source.difference_filters(self.state, *versions)
+
+    def differing(self, old: Query, new: Query) -> Iterator[RowPair] | None:
+        """Return pairs of rows that hold all rows which differ between two versions of a state.
+
+        Rows that have times of their own are of one version, and are compared in whole.
+        """
+        source, state, queries = self.source, self.state, [self._within_bound(query) for query in (old, new)]
+        if source.info(state).has_past:
+            return None
+        versions = self.ask(lambda source: [version_asked(source, state, query) for query in queries])
+        columns = [tuple(query.columns or ()) for query in queries]
+        with _explained(source, state, versions):
+            found = source.differing_rows(state, versions[0], versions[1], columns)
+        return None if found is None else self._differing(source, versions, columns, found)
+
+    def _differing(
+        self, source: Source, versions: Sequence[int], columns: Sequence[Sequence[str]], found: Iterator[RowPair]
+    ) -> Iterator[RowPair]:
+        with _explained(source, self.state, versions):
+            for version in versions:
+                self._notify(source, [version])
+            for pair in found:
+                before, after = (
+                    [batch.select(names) for batch in batches] for batches, names in zip(pair, columns, strict=True)
+                )
+                yield before, after
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """Return the columns of the answer that can be read as Spark's own rows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -115,7 +116,10 @@ def difference(
         names = replace(names, placement=frozenset(bound.placement_columns))
     schema = _schema(shown, names)
     # All rows decide how keys with maps are compared.
-    if not of_keys and not any(has_maps(shown.field(name).type) for name in keys):
+    whole = of_keys or any(has_maps(shown.field(name).type) for name in keys)
+    if bound.row_key and not whole:
+        return _rows_in_pairs(_title(bound, old, new), bound, queries, names, schema)
+    if not whole:
         filters = tuple(bound.difference_filters(*queries))
         queries = [replace(query, filters=filters) for query in queries]
     return _rows_of_tables(_title(bound, old, new), (bound, bound), queries, names, schema)
@@ -163,6 +167,31 @@ def _rows_of_tables(
 ) -> Rows:
     def again() -> Pieces:
         return iter([_of_tables(tables, queries, names, schema)])
+
+    return Rows(title, schema, again(), again)
+
+
+def _rows_in_pairs(title: str, table: StateTable, queries: Sequence[Query], names: Columns, schema: pa.Schema) -> Rows:
+    """Compare the pairs of rows of `StateTable.differing`, or both states in whole where there are none."""
+
+    def compared() -> Iterator[pa.RecordBatch]:
+        asked = [_asked(table, query, names) for query in queries]
+        found = table.differing(*asked)
+        if found is None:
+            filters = tuple(table.difference_filters(*queries))
+            filtered = [replace(query, filters=filters) for query in queries]
+            yield from _of_tables((table, table), filtered, names, schema)
+            return
+        for pair in found:
+            before, after = (
+                _side(batches, table.schema(query), names, schema) for batches, query in zip(pair, asked, strict=True)
+            )
+            yield from _of_sides(before, after, names, schema, is_keyed=True)
+
+    def again() -> Pieces:
+        rows = compared()
+        first = next(rows, None)  # its errors are those of the question, which may be asked again
+        return iter([chain(() if first is None else (first,), rows)])
 
     return Rows(title, schema, again(), again)
 
@@ -319,19 +348,35 @@ def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
 def _of_tables(
     tables: Sequence[StateTable], queries: Sequence[Query], names: Columns, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    sides = [_read(table, query, names, schema) for table, query in zip(tables, queries, strict=True)]
-    before, after = with_distinct_keys(*sides)
-    if tables[1].row_key and not any(repeats(side) for side in (before, after)):
+    before, after = (_read(table, query, names, schema) for table, query in zip(tables, queries, strict=True))
+    return _of_sides(before, after, names, schema, is_keyed=bool(tables[1].row_key))
+
+
+def _of_sides(
+    before: Side, after: Side, names: Columns, schema: pa.Schema, *, is_keyed: bool
+) -> Iterator[pa.RecordBatch]:
+    before, after = with_distinct_keys(before, after)
+    if is_keyed and not any(repeats(side) for side in (before, after)):
         return _compared(before, after, names, schema)
     return _as_bags(before, after, names, schema)
 
 
-def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:
-    asked = (*names.keys, *names.values)
+def _asked(table: StateTable, query: Query, names: Columns) -> Query:
+    """Return the query for those of the columns that the state has."""
     known = table.schema(replace(query, columns=None)).names
-    query = replace(query, columns=tuple(name for name in asked if name in known))
+    return replace(query, columns=tuple(name for name in (*names.keys, *names.values) if name in known))
+
+
+def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:
+    query = _asked(table, query, names)
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
-    rows = pa.Table.from_batches(batches, schema=table.schema(query))
+    return _side(batches, table.schema(query), names, schema)
+
+
+def _side(batches: Sequence[pa.RecordBatch], read: pa.Schema, names: Columns, schema: pa.Schema) -> Side:
+    """Return rows with the columns of the schema ``read`` in the types of ``schema``."""
+    asked, known = (*names.keys, *names.values), read.names
+    rows = pa.Table.from_batches(batches, schema=read)
     values = schema.field(NEW).type
     kinds = [*(schema.field(n).type for n in names.keys), *(values.field(n).type for n in names.values)]
     columns = [

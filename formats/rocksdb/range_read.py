@@ -78,7 +78,7 @@ def _longer(array: npt.NDArray[Any], size: int, used: slice) -> npt.NDArray[Any]
 
 
 @dataclass
-class _Filled:
+class Filled:
     """The parts of the buffers in use."""
 
     plain: int = 0
@@ -102,19 +102,18 @@ def read_range(
     """
     checked = _read_blocks(runs, within, buffers)
     room = sum(blocks_read.room for _, _, blocks_read in itertools.chain(*checked))
-    if room > _MAX_PLAIN:
-        raise Unreadable(f"blocks of {room} bytes in a range")
-    buffers.plain = _grown(buffers.plain, room + SLACK)
-    filled = _Filled()
+    filled = Filled()
+    expand_room(buffers, filled, room)
     first, stop = np.empty(len(runs), np.int64), np.empty(len(runs), np.int64)
     for number, files in enumerate(checked):
         begin = int(filled.count[0])
         for table, block, blocks_read in files:
-            _parse(table, block, blocks_read, buffers, filled)
-        first[number], stop[number] = _within(buffers, begin, int(filled.count[0]), within)
+            parse_entries(table, block, blocks_read, buffers, filled)
+        first[number], stop[number] = within_range(buffers, begin, int(filled.count[0]), within)
     entries = int((stop - first).sum())
-    rows = _merge(buffers, first, stop, delimiter, runs)
-    return RangeRows(tuple(_batches(buffers, rows, delimiter or b"", batch_rows)), entries)
+    rows = merge_entries(buffers, first, stop, delimiter, runs, buffers.piece, buffers.row_end)
+    batches = batches_of(buffers, rows, delimiter or b"", batch_rows, buffers.piece, buffers.row_end)
+    return RangeRows(tuple(batches), entries)
 
 
 def _read_blocks(
@@ -124,7 +123,7 @@ def _read_blocks(
     blocks = [[(table, *blocks_of(table, within)) for table in run] for run in runs]
     spans = [[(table, first, stop) for table, first, stop in run if first < stop] for run in blocks]
     sizes = [_span(*each)[1] for each in itertools.chain(*spans)]
-    buffers.raw = _grown(buffers.raw, sum(sizes) + SLACK)
+    buffers.raw = grown(buffers.raw, sum(sizes) + SLACK)
     at = 0
     runs_read = []
     for run in spans:
@@ -160,7 +159,7 @@ def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> 
     return check_blocks(raw, start, table.size[first:stop], offset, kind, base, table.path)
 
 
-def _parse(table: TableFile, block: int, checked: CheckedBlocks, buffers: Buffers, filled: _Filled) -> None:
+def parse_entries(table: TableFile, block: int, checked: CheckedBlocks, buffers: Buffers, filled: Filled) -> None:
     """Append the entries of a file's blocks, from number ``block`` on, to the buffers."""
     plain_start = expand(checked, buffers.plain, filled.plain)
     filled.plain += checked.room
@@ -202,7 +201,7 @@ def _key(buffers: Buffers, entry: int) -> bytes:
     return buffers.keys[buffers.key_start[entry] : buffers.key_start[entry + 1] - 8].tobytes()
 
 
-def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[int, int]:
+def within_range(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[int, int]:
     """Return the span of a run's entries whose keys are in the range."""
     key = partial(_key, buffers)
     if within.first is not None:
@@ -212,8 +211,19 @@ def _within(buffers: Buffers, first: int, stop: int, within: KeyRange) -> tuple[
     return first, stop
 
 
-def _merge(buffers: Buffers, first: Ints, stop: Ints, delimiter: bytes | None, runs: Sequence[Run]) -> int:
-    """Fill in pieces and row ends; returns the number of rows."""
+def merge_entries(
+    buffers: Buffers,
+    first: Ints,
+    stop: Ints,
+    delimiter: bytes | None,
+    runs: Sequence[Run],
+    piece: Ints,
+    row_end: Ints,
+) -> int:
+    """Fill in pieces and row ends, which have room for all entries; returns the number of rows.
+
+    ``first`` and ``stop`` bound the entries of each run, and are used up. Raises as `read_range`.
+    """
     where = ", ".join(table.path for run in runs for table in run)
     skip = merge_kernels.common_prefix(buffers.keys, buffers.key_start, first, stop)
     count = np.zeros(2, np.int64)
@@ -226,8 +236,8 @@ def _merge(buffers: Buffers, first: Ints, stop: Ints, delimiter: bytes | None, r
         stop,
         skip,
         delimiter is not None,
-        buffers.piece,
-        buffers.row_end,
+        piece,
+        row_end,
         count,
     )
     if status == blocks.NO_OPERATOR:
@@ -238,7 +248,10 @@ def _merge(buffers: Buffers, first: Ints, stop: Ints, delimiter: bytes | None, r
     return int(count[0])
 
 
-def _batches(buffers: Buffers, rows: int, delimiter: bytes, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    buffers: Buffers, rows: int, delimiter: bytes, batch_rows: int, piece: Ints, row_end: Ints
+) -> Iterator[pa.RecordBatch]:
+    """Yield merged rows, copied out of the buffers."""
     total = np.zeros(2, np.int64)
     joint = np.frombuffer(delimiter + b"\0", np.uint8)
     first = 0
@@ -247,8 +260,8 @@ def _batches(buffers: Buffers, rows: int, delimiter: bytes, batch_rows: int) -> 
             merge_kernels.measure_rows(
                 buffers.key_start,
                 buffers.value_size,
-                buffers.piece,
-                buffers.row_end,
+                piece,
+                row_end,
                 rows,
                 first,
                 batch_rows,
@@ -267,8 +280,8 @@ def _batches(buffers: Buffers, rows: int, delimiter: bytes, batch_rows: int) -> 
             buffers.plain,
             buffers.value_start,
             buffers.value_size,
-            buffers.piece,
-            buffers.row_end,
+            piece,
+            row_end,
             first,
             stop,
             joint,
@@ -286,5 +299,16 @@ def _batches(buffers: Buffers, rows: int, delimiter: bytes, batch_rows: int) -> 
         first = stop
 
 
-def _grown(buffer: Bytes, size: int) -> Bytes:
+def expand_room(buffers: Buffers, filled: Filled, room: int) -> None:
+    """Make room for so many bytes of plain blocks behind those that are there."""
+    if filled.plain + room > _MAX_PLAIN:
+        raise Unreadable(f"blocks of {filled.plain + room} bytes in a range")
+    if len(buffers.plain) < filled.plain + room + SLACK:
+        longer = grown(buffers.plain, filled.plain + room + SLACK)
+        longer[: filled.plain] = buffers.plain[: filled.plain]
+        buffers.plain = longer
+
+
+def grown(buffer: Bytes, size: int) -> Bytes:
+    """Return the buffer, or a longer one without its content."""
     return buffer if len(buffer) >= size else np.empty(size + size // 8, np.uint8)

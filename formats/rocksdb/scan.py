@@ -137,11 +137,11 @@ def scan_rocksdb(
         check_heads(directory)
         if KeyRange() in ranges:  # else parts of the files may be holes
             check_places(directory)
-    if not os.environ.get(READER) and (lookup or all(_is_lookup(within) for within in ranges)):
+    if not os.environ.get(READER) and (lookup or all(is_lookup(within) for within in ranges)):
         # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
         found = scan_family(directory, family, ranges, min(batch_rows, _LOOKUP_ROWS), _LOOKUP_ROWS, delimiter=delimiter)
         ranges = yield from _each(each, found)
-    if ranges and _wants_scanner(directory):
+    if ranges and wants_scanner(directory):
         ranges = yield from _scanned(directory, each, family, ranges, delimiter, batch_rows)
     if ranges:
         rows = scan_family(directory, family, ranges, batch_rows, delimiter=delimiter)
@@ -195,7 +195,8 @@ def _scanned(
     return []
 
 
-def _wants_scanner(directory: Path) -> bool:
+def wants_scanner(directory: Path) -> bool:
+    """Return whether compiled loops read a directory, because it is large or the environment says so."""
     forced = os.environ.get(READER, "")
     if forced not in ("", _SCANNER, _ROCKSDICT):
         raise InvalidInputError(
@@ -207,7 +208,7 @@ def _wants_scanner(directory: Path) -> bool:
         return compiled_use.pays(sum(path.stat().st_size for path in directory.glob("*.sst")))
 
 
-def _is_lookup(within: KeyRange) -> bool:
+def is_lookup(within: KeyRange) -> bool:
     """Return whether a range is one key, or the keys with a prefix longer than the id of a column family."""
     if within.first is None or within.stop is None:
         return False

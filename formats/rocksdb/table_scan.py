@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statestore.formats.places.reading_threads import in_order
 from statestore.formats.rocksdb.key_ranges import KeyRange, cut_ranges
-from statestore.formats.rocksdb.manifest import read_families
+from statestore.formats.rocksdb.manifest import TableEntry, read_families
 from statestore.formats.rocksdb.range_read import Buffers, Run, read_range
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.table_file import TableFile, open_table
@@ -48,9 +48,24 @@ def table_runs(directory: Path, family: str) -> tuple[Run, ...]:
     families = read_families(directory)
     if family not in families:
         raise Unreadable(f"{directory} has no column family {family!r}")
+    files = families[family].files
+    return runs_of([(entry, opened(path_of(directory, entry), entry)) for entry in files])
+
+
+def path_of(directory: Path, entry: TableEntry) -> Path:
+    """Return the file that an entry's name leads to; two directories with links to one file share it."""
+    return Path(os.path.realpath(directory / entry.name))
+
+
+def opened(path: Path, entry: TableEntry) -> TableFile:
+    """Return a table file with its index. Raises as `plan_scan`."""
+    return open_table(path, entry.size, entry.smallest)
+
+
+def runs_of(files: Sequence[tuple[TableEntry, TableFile]]) -> tuple[Run, ...]:
+    """Return the files of a directory, or some of them, as runs; they are in the order of the MANIFEST."""
     runs: dict[tuple[int, int], list[TableFile]] = {}
-    for entry in families[family].files:
-        table = open_table(Path(os.path.realpath(directory / entry.name)), entry.size, entry.smallest)
+    for entry, table in files:
         runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(table)
     return tuple(map(tuple, runs.values()))
 
@@ -58,12 +73,13 @@ def table_runs(directory: Path, family: str) -> tuple[Run, ...]:
 def plan_of(runs: tuple[Run, ...], within: KeyRange, *, range_bytes: int | None = None) -> TableScan:
     """Plan a scan of table files as `plan_scan` does."""
     tables = [table for run in runs for table in run]
-    target = _range_bytes(tables) if range_bytes is None else range_bytes
+    target = range_bytes_of(tables) if range_bytes is None else range_bytes
     ranges = () if within.empty else tuple(cut_ranges(tables, within, target))
     return TableScan(runs, within, ranges)
 
 
-def _range_bytes(tables: Sequence[TableFile]) -> int:
+def range_bytes_of(tables: Sequence[TableFile]) -> int:
+    """Return the bytes of raw blocks of a range."""
     entries, size = sum(table.entries for table in tables), sum(int(table.size.sum()) for table in tables)
     plain = sum(table.plain for table in tables)
     return max(1, min(RANGE_BYTES, RANGE_ENTRIES * size // max(entries, 1), RANGE_PLAIN * size // max(plain, 1)))

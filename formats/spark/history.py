@@ -25,12 +25,13 @@ from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.kernels.arrays import OPEN, Ints
 from statestore.formats.rocksdb.rows import BATCH_ROWS
+from statestore.formats.rocksdb.stored_difference import Differing
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.bulk_replay import changes_kept, fitted, parts_kept, rows_kept, stored_passes
-from statestore.formats.spark.providers.file_records import Changes
+from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
 from statestore.formats.spark.providers.partition_load import (
     FAMILY_BYTES,
     Partition,
@@ -54,7 +55,7 @@ from statestore.formats.spark.providers.stored_rows import (
 )
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
-from statestore.formats.spark.state_difference import changes_between
+from statestore.formats.spark.state_difference import are_zips, changes_between, changes_of, differing_rows
 from statestore.formats.spark.state_rows import row_form
 from statestore.formats.spark.written_rows import (
     WrittenRows,
@@ -241,20 +242,32 @@ def read_row_changes(source: PartitionBatches, before: Batch | None) -> Iterator
 
     Raises as `read_state`.
     """
+    if _are_compared(source, before):
+        yield from _compared_changes(source, before)
+        return
     batches = source.batches if before is None else [before, *source.batches]
     for part, writes in _in_passes(source, batches, before is None):
         yield from _row_changes(part, before, writes)
         del part, writes
 
 
+def read_written_ends(source: PartitionBatches, before: Batch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield the rows of keys to which the batches wrote: those as of ``before``, and those as of the last batch.
+
+    Columns are those of the state view. Raises as `read_state`.
+    """
+    for part, writes in _in_passes(source, [before, *source.batches]):
+        rows, decoder = _written_since(part, before, writes), part.decoder(part.columns)
+        ends = rows.content[rows.start == before.batch_id], rows.content[rows.end == OPEN]
+        old, new = (
+            _batch(part, rows.columns(decoder, content), {}, np.full(len(content), part.partition)) for content in ends
+        )
+        yield old, new
+        del part, writes, rows
+
+
 def _row_changes(source: PartitionBatches, before: Batch | None, writes: Held) -> Iterator[pa.RecordBatch]:
-    base: Held = []
-    if before is not None and writes:
-        base_rows = _base(source, before, writes, None)
-        base = [
-            (before.batch_id, partition, puts(changed)) for partition, changed, _ in base_rows if changed is not None
-        ]
-    rows = written_rows(source.decoder(None), joined_writes(base + writes))
+    rows = _written_since(source, before, writes)
     content, batch, kind = _events(source.state_view, rows, source.batches[0].batch_id)
     partition_ids = _partition_ids(source, rows, content, batch)
     decoder = source.decoder(source.columns)
@@ -262,6 +275,61 @@ def _row_changes(source: PartitionBatches, before: Batch | None, writes: Held) -
         some = slice(at, at + BATCH_ROWS)
         about = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
         yield _batch(source, rows.columns(decoder, content[some]), about, partition_ids[some])
+
+
+def _written_since(source: PartitionBatches, before: Batch | None, writes: Held) -> WrittenRows:
+    """The rows that were written, and those that their keys had as of ``before``."""
+    base: Held = []
+    if before is not None and writes:
+        base_rows = _base(source, before, writes, None)
+        base = [
+            (before.batch_id, partition, puts(changed)) for partition, changed, _ in base_rows if changed is not None
+        ]
+    return written_rows(source.decoder(None), joined_writes(base + writes))
+
+
+def _are_compared(source: PartitionBatches, before: Batch | None) -> bool:
+    """Return whether each batch has a whole state and no file of changes, and its rows are told apart by their keys."""
+    if source.groups is not None or (source.lookup is not None and len(source.lookup) > 1):
+        return False
+    if not tells_rows_apart(source.state_view):
+        return False
+    last = before
+    for batch in source.batches:
+        if last is None or last.version != batch.version:
+            (partition,) = source.opened(batch)
+            if has_change_file(partition, batch.version, uid_of(partition, batch.uids)) or not are_zips(partition):
+                return False
+        last = batch
+    return before is None or are_zips(*source.opened(before))
+
+
+def _compared_changes(source: PartitionBatches, before: Batch | None) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of one batch after the other, of which none is held."""
+    decoder, last = source.decoder(source.columns), before
+    for batch in source.batches:
+        if last is None or last.version != batch.version:
+            (partition,) = source.opened(batch)
+            then = None if last is None else source.opened(last)[0]
+            for found in differing_rows(then, partition, source.ranges(partition)):
+                rows, kind = _in_turn(found)
+                columns = decode_columns(decoder, cells_of(rows.column(0)), cells_of(rows.column(1))).columns
+                about = {
+                    BATCH: pa.array(np.full(len(kind), batch.batch_id)),
+                    KIND: pa.array(kind, pa.int8()),
+                }
+                yield _batch(source, columns, about, np.full(len(kind), source.partition))
+        last = batch
+
+
+def _in_turn(found: Differing) -> tuple[pa.RecordBatch, Ints]:
+    """The rows of a difference with the kind of each; the row after a change follows the row before it."""
+    parts = (found.removed, found.before, found.after, found.added)
+    gone, changed, _, come = (part.num_rows for part in parts)
+    pairs = gone + np.arange(2 * changed).reshape(2, changed).T.ravel()
+    order = np.concatenate([np.arange(gone), pairs, gone + 2 * changed + np.arange(come)])
+    kind = np.repeat([REMOVAL, PREIMAGE, POSTIMAGE, INSERT], [gone, changed, changed, come])[order]
+    return pa.concat_batches(parts).take(pa.array(order)), kind
 
 
 def _in_passes(
@@ -360,6 +428,11 @@ def _changes_of(source: PartitionBatches, before: Batch | None, batch: Batch) ->
             continue
         if before is not None and not then:
             then = source.opened(before)
+        if source.groups is None:
+            for found in differing_rows(then[0] if then else None, partition, source.ranges(partition)):
+                for changes in (changes_of(PUT, found.added, found.after), changes_of(DELETE, found.removed)):
+                    yield partition.number, source.named(partition, changes)
+            continue
         yield from changes_between(then[number : number + 1], [partition], source.stored, source.ranges, source.hashes)
 
 

@@ -50,6 +50,7 @@ from statestore.formats.spark.checkpoint.state_views import (
     row_key,
     state_views,
 )
+from statestore.formats.spark.differing_batches import BatchSide, RowPair, are_parted_alike, differing_batches
 from statestore.formats.spark.key_lookup import placement_hashes
 from statestore.formats.spark.misplaced_keys import misplaced_in_changes, placement_check
 from statestore.formats.spark.providers.change_files import is_covered
@@ -345,6 +346,28 @@ class CheckpointSource(Source):
             self.location, at.checkpoint, at.state_view, chosen, previous, filters, at.chosen_partitions
         )
 
+    def differing_rows(
+        self, state: str, old: int, new: int, columns: Sequence[Collection[str]]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of rows of each partition; both states in whole where rows may have moved between partitions."""
+        if old == new:
+            return iter(())
+        ats = self._at(state, old), self._at(state, new)
+        before, after = (
+            BatchSide(at.checkpoint, at.state_view, names, partial(at.rows_of_partition, names))
+            for at, names in zip(ats, columns, strict=True)
+        )
+        if self.shown[state].snapshot is None and are_parted_alike(before, after):
+            return differing_batches(before, after, self._between(state, old, new))
+        return None
+
+    def _between(self, state: str, old: int, new: int) -> Sequence[Batch]:
+        """Return the batches from one to another, in their order, if they are few and all kept."""
+        first, last = sorted((old, new))
+        numbers = range(first, last + 1)
+        is_few = last - first <= MOST_BATCHES and set(numbers) <= set(self.kept(state))
+        return self._batches(numbers) if is_few else ()
+
     def difference_filters(self, state: str, old: int, new: int) -> Sequence[Filter]:
         """The partitions in which a few neighbouring batches changed something."""
         first, last = sorted((old, new))
@@ -485,6 +508,10 @@ class CheckpointAt(StateAt):
             return read_unsafe(self.checkpoint, self.state_view, partition, columns, unsafe, filters, **within)
 
         return self._of_part(part, read)
+
+    def rows_of_partition(self, columns: Collection[str], partition: int) -> Iterator[pa.RecordBatch]:
+        """Return the rows of one partition."""
+        return self.rows(PartitionPart(partition), columns, ())
 
     def _of_part(
         self, part: PartitionPart | LookupPart, read: Callable[..., Iterator[pa.RecordBatch]]

@@ -1,12 +1,12 @@
 """Changes of a version found by comparing states.
 
-They are needed for RocksDB checkpoints that keep zips only, and where Spark repartitioned the state. Both states stream
-past each other in the order of their keys; only the differences are kept.
+They are needed for RocksDB checkpoints that keep zips only, and where Spark repartitioned the state. Of two zips of a
+partition the table files are compared that only one of them has. Other states stream past each other in the order of
+their keys; only the differences are kept.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -18,14 +18,15 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.bytes.hash_passes import HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.rocksdb.scan import is_lookup
+from statestore.formats.rocksdb.stored_difference import NOTHING, Differing, StreamedRows, streamed_difference
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
-from statestore.formats.spark.providers.partition_load import Partition, plan_version, stored_rows, uid_of
-from statestore.formats.spark.providers.rocksdb_provider import read_zip
+from statestore.formats.spark.providers.partition_load import Partition, family_of, plan_version, stored_rows, uid_of
+from statestore.formats.spark.providers.rocksdb_provider import family_range, read_zip, zip_difference
 from statestore.formats.spark.providers.stored_rows import KeyBounds
-
-_NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in ROW_SCHEMA], schema=ROW_SCHEMA)
 
 
 def changes_between(
@@ -56,29 +57,61 @@ def changes_between(
         yield from _compared(gone, come)
 
 
-class _Rows:
-    """Rows of a partition by key, taken up to a given key; ``held`` are the next ones, None at the end."""
+def differing_rows(
+    before: Partition | None, after: Partition, ranges: Sequence[KeyBounds] | None = None
+) -> Iterator[Differing]:
+    """Yield the stored rows in which a partition differs between two batches; None is the empty state.
+
+    It has no other number of partitions and no other ids of families in one of them. ``ranges`` are those of its stored
+    keys to read; rows between them may be returned, too. Raises as `stored_rows`.
+    """
+    if before is not None and _same_tables([before], [after]):
+        return
+    found = None if before is None else _zip_difference(before, after, ranges)
+    if found is not None:
+        try:
+            first = next(found, None)
+        except (CorruptError, NotFoundError):
+            pass  # an earlier zip and the changes since then may be there
+        else:
+            yield from chain(() if first is None else (first,), found)
+            return
+    sides = (
+        () if each is None else _ordered(each, lambda _, rows: rows, lambda _: ranges, None) for each in (before, after)
+    )
+    yield from streamed_difference(*sides)
+
+
+def are_zips(*partitions: Partition) -> bool:
+    """Return whether the state of each partition is one zip, as the files are planned."""
+    plans = map(_plan, partitions)
+    return all(plan.base is not None and _in_order(plan) for plan in plans)
+
+
+def _zip_difference(
+    before: Partition, after: Partition, ranges: Sequence[KeyBounds] | None
+) -> Iterator[Differing] | None:
+    """What differs between two zips, None where they are not compared by their files."""
+    family_id = family_of(after)
+    if not are_zips(before, after) or family_id != family_of(before):
+        return None
+    if family_id is None and after.store.has_families:
+        return None
+    within = [family_range(family_id)] if ranges is None else ranges
+    if len(within) != 1 or is_lookup(KeyRange(*within[0])):
+        return None
+    zips = [_plan(each).base for each in (before, after)]
+    assert zips[0] is not None and zips[1] is not None
+    delimiter = after.checkpoint.delimiter
+    return zip_difference(after.folder, zips[0], zips[1], lambda one: one, delimiter=delimiter, within=within[0])
+
+
+class _Rows(StreamedRows):
+    """Rows of a partition by key."""
 
     def __init__(self, number: int, rows: Iterator[pa.RecordBatch]) -> None:
+        super().__init__(rows)
         self.number = number
-        self._rows = (batch for batch in rows if batch.num_rows)
-        self.held = next(self._rows, None)
-
-    @property
-    def last(self) -> bytes:
-        """The key up to which rows have been read."""
-        assert self.held is not None
-        key: bytes = self.held.column(0)[self.held.num_rows - 1].as_py()
-        return key
-
-    def take(self, until: bytes) -> pa.RecordBatch:
-        """The rows up to ``until``, which is not after ``last``."""
-        if self.held is None:
-            return _NOTHING
-        held, keys = self.held, self.held.column(0)
-        count = bisect_right(range(len(keys)), until, key=lambda row: keys[row].as_py())
-        self.held = held.slice(count) if count < len(keys) else next(self._rows, None)
-        return held.slice(0, count)
 
 
 def _same_tables(before: Sequence[Partition], after: Sequence[Partition]) -> bool:
@@ -136,20 +169,22 @@ def _ordered(
 def _compared(
     old: Sequence[tuple[int, pa.RecordBatch]], new: Sequence[tuple[int, pa.RecordBatch]]
 ) -> Iterator[tuple[int, Changes]]:
-    before = pa.concat_batches([_NOTHING, *(rows for _, rows in old)])
-    after = pa.concat_batches([_NOTHING, *(rows for _, rows in new)])
+    before = pa.concat_batches([NOTHING, *(rows for _, rows in old)])
+    after = pa.concat_batches([NOTHING, *(rows for _, rows in new)])
     for number, rows in new:
         positions = pc.index_in(rows.column(0), before.column(0))
         same = pc.equal(rows.column(1), before.column(1).take(positions)).fill_null(False)
         if rows.num_rows and not pc.all(same).as_py():
-            yield number, _changes(PUT, rows.filter(pc.invert(same)))
+            yield number, changes_of(PUT, rows.filter(pc.invert(same)))
     for number, rows in old:
         gone = pc.invert(pc.is_in(rows.column(0), after.column(0)))
         if pc.any(gone).as_py():
-            yield number, _changes(DELETE, rows.filter(gone))
+            yield number, changes_of(DELETE, rows.filter(gone))
 
 
-def _changes(kind: int, rows: pa.RecordBatch) -> Changes:
+def changes_of(kind: int, *parts: pa.RecordBatch) -> Changes:
+    """Return puts or deletions of stored rows."""
+    rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     keys, values = cells_of(rows.column(0)), cells_of(rows.column(1))
     if kind == DELETE:
         values = Cells(values.data, values.start, np.zeros_like(values.size))

@@ -59,6 +59,7 @@ from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_ch
 FAMILY_BYTES = 2
 _PART_BYTES = 16 << 20
 _HISTORY_BYTES = 6 << 20  # compressed bytes of files: changes are held in memory, and take many times as much there
+_COMPARED_BYTES = 64 << 20  # of zips that are compared with each other: little is held, and each part opens them all
 _MOST_PARTS = 256
 T = TypeVar("T")
 
@@ -455,8 +456,9 @@ def _split_history(partition: Partition, versions: Collection[int], base: DataFi
     for file in written:
         with contextlib.suppress(CorruptError):  # others may say as much, and readers of this zip report the error
             tables |= set(read_zip(partition.folder, file).tables.values()) if file.kind == "zip" else set()
-    total = sum(size for _, size in tables) + sum(file.size for file in written if file.kind == "changelog")
-    parts = min(total // _HISTORY_BYTES, _MOST_PARTS)
+    logged = sum(file.size for file in written if file.kind == "changelog")
+    total = sum(size for _, size in tables) + logged
+    parts = min(total // (_HISTORY_BYTES if logged else _COMPARED_BYTES), _MOST_PARTS)
     if parts < 2:
         return [(None, None)]
     family_id = _family_id(partition, base, base.version)

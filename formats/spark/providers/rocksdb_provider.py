@@ -31,10 +31,12 @@ from statestore.formats.places.fetched_parts import forget_parts
 from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS, Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.rocksdb_errors import naming
+from statestore.formats.rocksdb.rocksdb_errors import in_terms_of
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.rocksdb.sparse_copies import TailReader, copy_parts
+from statestore.formats.rocksdb.stored_difference import Differing
+from statestore.formats.rocksdb.table_difference import rocksdb_difference
 from statestore.formats.rocksdb.table_index import ReadAt, split_points
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing, unsupported
@@ -153,20 +155,80 @@ def zip_rows(
 
     Raises CorruptError SPARK_STATE_FILE, NotFoundError SPARK_STATE_NOT_FOUND, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
-    path = folder.at(file.name).path
+    ranges: Sequence[KeyBounds | KeyRange] = [family_range(family_id)] if key_ranges is None else key_ranges
+    bounds = [(keys.first, keys.stop) if isinstance(keys, KeyRange) else keys for keys in ranges]
+    with _unpacked(folder, file, delimiter, bounds) as opened, _explaining([opened]):
+        yield from scan_rocksdb(opened.directory, each, key_ranges=ranges, delimiter=delimiter)
+
+
+def zip_difference(
+    folder: Folder,
+    old: DataFile,
+    new: DataFile,
+    each: Callable[[Differing], T],
+    *,
+    delimiter: bytes,
+    within: KeyBounds,
+) -> Iterator[T]:
+    """Yield ``each`` of what differs between two zips, in key order, of the stored keys in ``within``.
+
+    Of table files that both zips name, only the parts are read that may have a key with an entry in another file.
+    Raises as `zip_rows`.
+    """
+    with (
+        _unpacked(folder, old, delimiter, [within]) as before,
+        _unpacked(folder, new, delimiter, [within], before) as after,
+        _explaining([after, before]),
+    ):
+        ranges = [KeyRange(*within)]
+        yield from rocksdb_difference(before.directory, after.directory, each, key_ranges=ranges, delimiter=delimiter)
+
+
+@dataclass(frozen=True)
+class _Unpacked:
+    """A private directory with the members of a zip, and links to its table files or copies of them."""
+
+    path: str
+    directory: Path
+    found: Zip
+
+    @property
+    def places(self) -> Mapping[tuple[str, int], Path]:
+        """The table files by name in ``SSTs`` and size."""
+        return {table: self.directory / local for local, table in self.found.tables.items()}
+
+
+@contextmanager
+def _unpacked(
+    folder: Folder, file: DataFile, delimiter: bytes, bounds: Sequence[KeyBounds], beside: _Unpacked | None = None
+) -> Iterator[_Unpacked]:
+    """Unpack a zip; table files that are there ``beside`` it already are links to these. Raises as `zip_rows`."""
+    path, given = folder.at(file.name).path, {} if beside is None else beside.places
     with temporary_directory() as directory:
         with _opened(folder, file.name, path) as members:
             found = _zip_metadata(members, path)
             _unpack(members, directory, delimiter, path)
-        ranges: Sequence[KeyBounds | KeyRange] = [family_range(family_id)] if key_ranges is None else key_ranges
-        bounds = [(keys.first, keys.stop) if isinstance(keys, KeyRange) else keys for keys in ranges]
-        copy_tables(folder, found.tables, directory, bounds)
-        try:
-            with naming(directory, path):
-                yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
-        except CorruptError as error:
+        own = {local: table for local, table in found.tables.items() if table not in given}
+        copy_tables(folder, own, directory, bounds)
+        for local in found.tables.keys() - own.keys():
+            (directory / local).symlink_to(given[found.tables[local]])
+        yield _Unpacked(path, directory, found)
+
+
+@contextmanager
+def _explaining(opened: Sequence[_Unpacked]) -> Iterator[None]:
+    """Let errors of table files name the zip, or the first of them where the directory does not tell which."""
+    try:
+        yield
+    except StateStoreError as error:
+        own = [each for each in opened if str(each.directory) in error.message]
+        one = (*own, *opened)[0]
+        text = in_terms_of(one.path, one.directory, error.message)
+        if isinstance(error, CorruptError):
             forget_parts()  # a table file that is restored has the name of the damaged one
-            raise corrupt_file(path, f"{error.message}{_stored(error.message, found)}") from error
+            raise corrupt_file(one.path, f"{text}{_stored(text, one.found)}") from error
+        error.message, error.args = text, (error.code, text)
+        raise
 
 
 def _stored(text: str, found: Zip) -> str:

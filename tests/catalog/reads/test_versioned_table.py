@@ -176,5 +176,6 @@ def test_a_store_leaves_no_way_to_a_default() -> None:
         "check_resumable",
         "unsafe_columns",
         "difference_filters",
+        "differing",
     }
     assert members - vars(VersionedTable).keys() == same

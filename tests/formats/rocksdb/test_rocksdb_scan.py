@@ -91,7 +91,7 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_numba")
 def test_without_numba_rocksdb_reads(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(scan.READER, raising=False)
-    monkeypatch.setattr(scan, "_wants_scanner", lambda *_: True)
+    monkeypatch.setattr(scan, "wants_scanner", lambda *_: True)
     assert rows_of(directory) == expected()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from statestore.formats.kernels.arrays import Ints
 
 _BEGAN_MS = 1_700_000_000_000
+PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 _TEXT = 12
 _KEY = [("k_nulls", "<i8"), ("k_slot", "<u4", 2), ("k_text", f"S{_TEXT}"), ("k_pad", "<u4")]
 _PUT = np.dtype([("key_size", ">i4"), *_KEY, ("value_size", ">i4"), ("v_nulls", "<i8"), ("count", "<i8")])
@@ -23,26 +25,11 @@ def write_checkpoint(folder: Path, keys: int, batches: int, partitions: int = 1,
     """Batch 0 writes every word; each later one every tenth from its own number on with a count of its number, and
     deletes every hundredth from its number plus 5. There is a snapshot every ``snapshots`` batches."""
     store = folder / "state" / "0"
-    _text(folder / "metadata", {"id": "00000000-0000-4000-8000-000000000000"}, versioned=False)
-    info = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
-    operator = {"operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"}, "stateStoreInfo": [info]}
-    _text(store / "_metadata" / "metadata", operator)
-    schemas = [_schema("word", "string"), _schema("count", "long")]
-    schema = _utf("v2") + b"".join((1).to_bytes(4) + _utf(text) for text in schemas)
-    (store / "0" / "_metadata").mkdir(parents=True)
-    (store / "0" / "_metadata" / "schema").write_bytes(schema)
-    provider = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-    settings = {
-        "spark.sql.streaming.stateStore.providerClass": provider,
-        "spark.sql.shuffle.partitions": str(partitions),
-    }
+    write_metadata(folder, batches, partitions, PROVIDER)
     counts = np.full(keys, -1, np.int64)
     for batch in range(batches):
         put, deleted = written_by(batch, keys)
         counts[put], counts[deleted] = batch, -1
-        said = {"batchWatermarkMs": 0, "batchTimestampMs": _BEGAN_MS + 1000 * batch, "conf": settings}
-        _text(folder / "offsets" / str(batch), said, more='{"logOffset":0}')
-        _text(folder / "commits" / str(batch), {"nextBatchWatermarkMs": 0})
         for number in range(partitions):
             place = store / str(number)
             place.mkdir(exist_ok=True)
@@ -53,6 +40,34 @@ def write_checkpoint(folder: Path, keys: int, batches: int, partitions: int = 1,
                 live = np.flatnonzero((counts >= 0) & (np.arange(keys) % partitions == number))
                 _write(place / f"{batch + 1}.snapshot", [_puts(live, counts[live])])
     return folder
+
+
+def write_metadata(folder: Path, batches: int, partitions: int, provider: str) -> None:
+    """Write all of a checkpoint but its state."""
+    store = folder / "state" / "0"
+    _text(folder / "metadata", {"id": "00000000-0000-4000-8000-000000000000"}, versioned=False)
+    info = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
+    operator = {"operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"}, "stateStoreInfo": [info]}
+    _text(store / "_metadata" / "metadata", operator)
+    schemas = [_schema("word", "string"), _schema("count", "long")]
+    schema = _utf("v2") + b"".join((1).to_bytes(4) + _utf(text) for text in schemas)
+    (store / "0" / "_metadata").mkdir(parents=True)
+    (store / "0" / "_metadata" / "schema").write_bytes(schema)
+    settings = {
+        "spark.sql.streaming.stateStore.providerClass": provider,
+        "spark.sql.shuffle.partitions": str(partitions),
+    }
+    for batch in range(batches):
+        said = {"batchWatermarkMs": 0, "batchTimestampMs": _BEGAN_MS + 1000 * batch, "conf": settings}
+        _text(folder / "offsets" / str(batch), said, more='{"logOffset":0}')
+        _text(folder / "commits" / str(batch), {"nextBatchWatermarkMs": 0})
+
+
+def puts_of(numbers: Ints, counts: Ints) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the key and the value of each word, as UnsafeRows."""
+    data = _puts(numbers, counts)
+    for at in range(0, len(data), _PUT.itemsize):
+        yield data[at + 4 : at + 36], data[at + 40 : at + 56]
 
 
 def written_by(batch: int, keys: int) -> tuple[Ints, Ints]:
