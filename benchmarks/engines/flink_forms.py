@@ -170,7 +170,7 @@ def kryo_uuid(number: int) -> bytes:
 
 
 def kryo_duration(number: int) -> bytes:
-    return named("java.time.Duration") + varint(2 * number) + varint(2 * (number * 7919))
+    return named("java.time.Duration") + varint(2 * number) + varint(2 * number * 79_000)
 
 
 def kryo_finite_duration(number: int) -> bytes:
@@ -179,7 +179,13 @@ def kryo_finite_duration(number: int) -> bytes:
 
 
 def kryo_enumeration(number: int) -> bytes:
-    return named("scala.Enumeration$Val") + b"\1\1" + ascii_of("shop.Weekday$") + b"\1" + struct.pack(">i", number % len(WEEKDAYS))
+    return (
+        named("scala.Enumeration$Val")
+        + b"\1\1"
+        + ascii_of("shop.Weekday$")
+        + b"\1"
+        + struct.pack(">i", number % len(WEEKDAYS))
+    )
 
 
 def weekday(number: int) -> bytes:
