@@ -35,6 +35,8 @@ U64: Any = np.uint64
 
 Words = npt.NDArray[np.uint64]
 Halves = npt.NDArray[np.int32]
+_types: Any = types  # neither has types of its own
+_code: Any = cgutils
 F = TypeVar("F", bound=Callable[..., Any])
 _deciding_folder = threading.Lock()  # several threads may load modules of kernels at the same time
 
@@ -152,14 +154,14 @@ def _borrowed(typing_context: Any, array: Any) -> Any:
 
 
 def _packed(typing_context: Any, array: Any, arrays: Any) -> Any:
-    kinds = types.Tuple((array, *arrays))
+    kinds = _types.Tuple((array, *arrays))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = context.make_tuple(builder, kinds, [arguments[0], *cgutils.unpack_tuple(builder, arguments[1])])
-        place = cgutils.alloca_once_value(builder, found)
+        found = context.make_tuple(builder, kinds, [arguments[0], *_code.unpack_tuple(builder, arguments[1])])
+        place = _code.alloca_once_value(builder, found)
         return builder.bitcast(place, context.get_value_type(signature.return_type))
 
-    return types.CPointer(kinds)(array, arrays), generate
+    return _types.CPointer(kinds)(array, arrays), generate
 
 
 def _unpacked(typing_context: Any, pointer: Any) -> Any:
@@ -169,7 +171,7 @@ def _unpacked(typing_context: Any, pointer: Any) -> Any:
         found = []
         for number, kind in enumerate(kinds):
             array = context.make_array(kind)(
-                context, builder, builder.load(cgutils.gep_inbounds(builder, place, 0, number))
+                context, builder, builder.load(_code.gep_inbounds(builder, place, 0, number))
             )
             array.meminfo = ir.Constant(array.meminfo.type, None)
             array.parent = ir.Constant(array.parent.type, None)
