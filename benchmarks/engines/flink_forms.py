@@ -170,7 +170,8 @@ def kryo_uuid(number: int) -> bytes:
 
 
 def kryo_duration(number: int) -> bytes:
-    return named("java.time.Duration") + varint(2 * number) + varint(2 * number * 79_000)
+    """Nanoseconds and seconds, the fields in the order of their names."""
+    return named("java.time.Duration") + varint(2 * number * 79_000) + varint(2 * number)
 
 
 def kryo_finite_duration(number: int) -> bytes:
