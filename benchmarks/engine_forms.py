@@ -108,6 +108,9 @@ PAIRS_OF_FLINK = (
     ("objects of Kryo", "list of POJOs"),
     ("decimal of Kryo", "decimal"),
     ("UUID of Kryo", "text of a UUID"),
+    ("FiniteDuration of Kryo", "Duration of Kryo"),
+    ("Enumeration of Kryo", "text of a name"),
+    ("InetSocketAddress of Kryo", "text of an address"),
 )
 
 

@@ -36,6 +36,7 @@ DOUBLE = types.simple("Double")
 BYTES = types.snapshot(f"{types.BASE}array.BytePrimitiveArraySerializer$BytePrimitiveArraySerializerSnapshot")
 DECIMAL = types.simple("BigDec")
 OPERATOR = meta.Operator.id
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 Values = Callable[[int], bytes]
 
 
@@ -168,6 +169,39 @@ def kryo_uuid(number: int) -> bytes:
     return found[number % len(found)]
 
 
+def kryo_duration(number: int) -> bytes:
+    """Nanoseconds and seconds, the fields in the order of their names."""
+    return named("java.time.Duration") + varint(2 * number * 79_000) + varint(2 * number)
+
+
+def kryo_finite_duration(number: int) -> bytes:
+    """A count of seconds: their constant of ``TimeUnit`` is the fourth."""
+    return named("scala.concurrent.duration.FiniteDuration") + varint(2 * number) + b"\1\4"
+
+
+def kryo_enumeration(number: int) -> bytes:
+    return (
+        named("scala.Enumeration$Val")
+        + b"\1\1"
+        + ascii_of("shop.Weekday$")
+        + b"\1"
+        + struct.pack(">i", number % len(WEEKDAYS))
+    )
+
+
+def weekday(number: int) -> bytes:
+    return text(WEEKDAYS[number % len(WEEKDAYS)])
+
+
+def kryo_address(number: int) -> bytes:
+    """A class that Flink's Kryo registers by number."""
+    return b"S\1" + ascii_of(f"host-{number}.shop.example") + varint(number + 1024)
+
+
+def address(number: int) -> bytes:
+    return text(f"host-{number}.shop.example:{number + 1024}")
+
+
 @cache
 def kryo_lines() -> Sequence[dict[str, Any]]:
     with lzma.open(KRYO) as file:
@@ -222,6 +256,16 @@ FORMS = {
     "decimal of Kryo": Form(kryo("java.lang.Object"), kryo_decimal),
     "text of a UUID": Form(types.STRING, uuid_text),
     "UUID of Kryo": Form(kryo("java.util.UUID"), kryo_uuid),
+    "Duration of Kryo": Form(kryo("java.lang.Object"), kryo_duration),
+    "FiniteDuration of Kryo": Form(kryo("java.lang.Object"), kryo_finite_duration),
+    "text of a name": Form(types.STRING, weekday),
+    "Enumeration of Kryo": Form(
+        kryo("java.lang.Object"),
+        kryo_enumeration,
+        options={"type": f"class:shop.Weekday$=enum<{', '.join(WEEKDAYS)}>"},
+    ),
+    "text of an address": Form(types.STRING, address),
+    "InetSocketAddress of Kryo": Form(kryo("java.lang.Object"), kryo_address),
 }
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from statestore.formats.kernels.arrays import Bytes
@@ -34,6 +35,8 @@ U64: Any = np.uint64
 
 Words = npt.NDArray[np.uint64]
 Halves = npt.NDArray[np.int32]
+_types: Any = types  # neither has types of its own
+_code: Any = cgutils
 F = TypeVar("F", bound=Callable[..., Any])
 _deciding_folder = threading.Lock()  # several threads may load modules of kernels at the same time
 
@@ -150,6 +153,34 @@ def _borrowed(typing_context: Any, array: Any) -> Any:
     return array(array), generate
 
 
+def _packed(typing_context: Any, array: Any, arrays: Any) -> Any:
+    kinds = _types.Tuple((array, *arrays))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = context.make_tuple(builder, kinds, [arguments[0], *_code.unpack_tuple(builder, arguments[1])])
+        place = _code.alloca_once_value(builder, found)
+        return builder.bitcast(place, context.get_value_type(signature.return_type))
+
+    return _types.CPointer(kinds)(array, arrays), generate
+
+
+def _unpacked(typing_context: Any, pointer: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = signature.return_type
+        place = builder.bitcast(arguments[0], context.get_value_type(kinds).as_pointer())
+        found = []
+        for number, kind in enumerate(kinds):
+            array = context.make_array(kind)(
+                context, builder, builder.load(_code.gep_inbounds(builder, place, 0, number))
+            )
+            array.meminfo = ir.Constant(array.meminfo.type, None)
+            array.parent = ir.Constant(array.parent.type, None)
+            found.append(array._getvalue())
+        return context.make_tuple(builder, kinds, found)
+
+    return pointer.dtype(pointer), generate
+
+
 def _reader(bits: int, *, swap: bool = False) -> Any:
     def read(typing_context: Any, array: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -188,3 +219,9 @@ unowned: Any = intrinsic(_borrowed)
 A function that returns at many places counts references to each of its arrays, atomically: a walk over an object of
 Kryo took twice the time.
 """
+packed: Any = intrinsic(_packed)
+"""The place of an array and a tuple of them in the caller's frame, for a function that `unpacked` gives all of them.
+
+Each array would be passed as seven numbers or more. The caller, which is a kernel, keeps them: they are not counted.
+"""
+unpacked: Any = intrinsic(_unpacked)

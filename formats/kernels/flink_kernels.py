@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import I64, kernel, unowned
+from statestore.formats.kernels.compiled import I64, kernel, packed
 from statestore.formats.kernels.flink_steps import (
     AGAIN,
     BIG,
@@ -94,10 +94,8 @@ def walk(
     begin = at
     entries, kept_entries = I64(0), I64(0)
     if kryo is not None:
-        octets, parts, forms, numbers = unowned(data), unowned(kryo.rows), unowned(kryo.forms), unowned(kryo.registered)
-        texts, ends, found = unowned(kryo.names), unowned(kryo.name_ends), unowned(kryo.name_forms)
-        stack, known, refs = unowned(kryo.stack), unowned(kryo.known), unowned(kryo.refs)
-        tape, behind_object = unowned(kryo.tape), unowned(kryo.reached)
+        arrays, parts, behind_object = packed(data, kryo), kryo.rows, kryo.reached
+        has_tape = kryo.tape.shape[1] > 0
     while i < most and status == DONE:
         if framed:
             at, end = start[i], stop[i]
@@ -350,9 +348,8 @@ def walk(
             elif step == KRYO:
                 if kryo is not None:
                     status = walk_part(
-                        octets, at, end, parts[a], a, forms, numbers, texts, ends, found, tape, entries, row >= 0,
-                        i == first, stack, refs, known, behind_object,
-                    )  # fmt: skip
+                        arrays, a, at, end, parts[a, 0] == 1, entries, row >= 0 and has_tape, i == first, behind_object
+                    )
                     if status == DONE:
                         if row >= 0:
                             out[row, used[row]] = at

@@ -112,9 +112,13 @@ entry behind it and all that it contains."""
 
 MOST_NESTED = 256
 MOST_NAMES = 64
-LAST_BEGIN, LAST_END, LAST_FORM = MOST_NAMES + 2, MOST_NAMES + 3, MOST_NAMES + 4
-"""Places behind the names of a value, for the last name that was searched: values of one column mostly repeat it."""
-KNOWN_ROOM = MOST_NAMES + 5
+MOST_LAST = 4
+LAST_BEGIN, LAST_END, LAST_FORM = (MOST_NAMES + 2 + MOST_LAST * place for place in range(3))
+"""Places behind the names of a value, for the last names that were searched, by their numbers in their values.
+
+Those beyond `MOST_LAST` share the last place. Values of one column mostly repeat their names.
+"""
+KNOWN_ROOM = LAST_FORM + MOST_LAST
 MOST_UNCOUNTED = 1 << 16
 """Elements without bytes of their own, and most entries that back references may add for each byte of a value."""
 MOST_SHARED = 16

@@ -6,15 +6,11 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from statestore.formats.kernels import kryo_leaves, kryo_parts, kryo_walk
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import inlined_once, kernel, merged, unowned
+from statestore.formats.kernels.compiled import inlined_once, kernel, merged, packed, unpacked
 from statestore.formats.kernels.flink_steps import DONE, FULL
-
-Matrix = npt.NDArray[np.int64]
+from statestore.formats.kernels.kryo_forms import KryoArrays
 
 
 def _calling(function: Callable[..., Any], compiled: dict[str, Any]) -> Any:
@@ -32,42 +28,35 @@ for _name in ("put", "put_part", "repeat", "bits", "deltas", "constants", "numbe
               "named_leaf", "one_number"):  # fmt: skip
     _parts[_name] = inlined_once(_calling(getattr(kryo_leaves, _name), _parts))
 
-walk_object: Any = merged(_calling(kryo_walk.walk_object, _parts))
+
+@merged
+def _arrays_of(arrays: Any, part: int) -> Any:
+    """The arrays of one part; those of forms have all parts one behind the other."""
+    data, rows, forms, registered, names, name_ends, name_forms, stack, known, refs, tape, reached = unpacked(arrays)
+    row = rows[part]
+    return (
+        data, forms[row[1] : row[2]], registered[row[3] : row[4]], names[row[5] : row[6]], name_ends[row[7] : row[8]],
+        name_forms[row[9] : row[10]], tape, stack, refs, known[part], reached,
+    )  # fmt: skip
+
+
+_parts["arrays_of"] = _arrays_of
+walk_object: Any = inlined_once(_calling(kryo_walk.walk_object, _parts))
+"""The walk, compiled once for all loops that call it: it takes more time to compile than all else about Kryo."""
 
 
 @kernel
-def walk_cells(
-    data: Bytes,
-    start: Ints,
-    size: Ints,
-    cell: int,
-    is_old: bool,
-    forms: Matrix,
-    registered: Ints,
-    names: Bytes,
-    name_ends: Ints,
-    name_forms: Ints,
-    tape: Matrix,
-    firsts: Ints,
-    stack: Matrix,
-    refs: Ints,
-    known: Ints,
-    reached: Ints,
-) -> int:
+def walk_cells(data: Bytes, start: Ints, size: Ints, cell: int, kryo: KryoArrays, firsts: Ints) -> int:
     """Walk over one object in each cell from ``cell`` on; ``firsts`` gets the first entry of each on the tape.
 
-    Returns DONE, or the status of the first cell that is not done; ``reached[2]`` becomes its number.
+    Returns DONE, or the status of the first cell that is not done; the third number that is reached becomes its number.
     """
     n = firsts[cell]
     status = DONE
-    octets, classes, numbers = unowned(data), unowned(forms), unowned(registered)
-    texts, ends, found = unowned(names), unowned(name_ends), unowned(name_forms)
-    entries, kept, objects, named, at = unowned(tape), unowned(stack), unowned(refs), unowned(known), unowned(reached)
+    arrays = packed(data, kryo)
+    is_old, reached = kryo.rows[0, 0] == 1, kryo.reached
     while cell < len(start):
-        status = walk_object(
-            octets, start[cell], start[cell] + size[cell], True, is_old, classes, numbers, texts, ends, found,
-            entries, n, kept, objects, named, at,
-        )  # fmt: skip
+        status = walk_object(arrays, 0, start[cell], start[cell] + size[cell], True, is_old, n)
         if status != DONE:
             break
         n = reached[1]
@@ -79,40 +68,26 @@ def walk_cells(
 
 @merged
 def walk_part(
-    data: Bytes,
+    arrays: Any,
+    number: int,
     at: int,
     end: int,
-    part: Ints,
-    number: int,
-    forms: Matrix,
-    registered: Ints,
-    names: Bytes,
-    name_ends: Ints,
-    name_forms: Ints,
-    tape: Matrix,
+    is_old: bool,
     first: int,
     keep: bool,
     is_only: bool,
-    stack: Matrix,
-    refs: Ints,
-    known: Matrix,
     reached: Ints,
 ) -> int:
-    """Walk over one object of Kryo in a record, as `walk_object`, by the forms of which ``part`` tells the places.
+    """Walk over one object of Kryo in a record, as `walk_object`, by the forms of a part of ``arrays``.
 
-    ``keep``: write it to ``tape`` from entry ``first`` on where there is room. ``reached`` becomes the position behind
+    ``keep``: write it to the tape from entry ``first`` on where there is room. ``reached`` becomes the position behind
     it, the entry behind it, and ``first``, or -1 for an object that is not on the tape. Returns FULL where the next
     tape has room for the object, unless it ``is_only`` one.
     """
-    own = (forms[part[1] : part[2]], registered[part[3] : part[4]], names[part[5] : part[6]],
-           name_ends[part[7] : part[8]], name_forms[part[9] : part[10]])  # fmt: skip
     status: int = DONE
-    kept = keep and tape.shape[1] > 0
-    while True:  # one call, as the compiler then makes it a part of the loop over records, which halves its time
-        status = walk_object(
-            data, at, end, kept, part[0] == 1, own[0], own[1], own[2], own[3], own[4], tape, first, stack, refs,
-            known[number], reached,
-        )  # fmt: skip
+    kept = keep
+    while True:
+        status = walk_object(arrays, number, at, end, kept, is_old, first)
         if not kept:
             break
         if status == DONE:

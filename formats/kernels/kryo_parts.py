@@ -24,6 +24,7 @@ from statestore.formats.kernels.kryo_forms import (
     LONG,
     LONG_NUMBER,
     MILLIS,
+    MOST_LAST,
     MOST_NAMES,
     NULL,
     OPAQUE_FORM,
@@ -393,7 +394,7 @@ def class_form(
     """The form of the class at a position, -1 for null, and the position behind it (negative as in `varint`).
 
     ``known`` has the number of classes that were named in this value, and their forms; behind them are the bytes of the
-    name that was searched last, by position in the same data, and its form.
+    names that were searched last, by position in the same data, and their forms.
     """
     number, at = varint(data, at, end, 5)
     if at < 0:
@@ -413,15 +414,16 @@ def class_form(
         return 0, -WRONG
     if number >= MOST_NAMES:
         return 0, -OPAQUE
-    last, stop = int(known[LAST_BEGIN]), int(known[LAST_END])
+    slot = number if number < MOST_LAST else MOST_LAST - 1
+    last, stop = int(known[LAST_BEGIN + slot]), int(known[LAST_END + slot])
     if 0 < stop - last <= end - at:
         k = 0
         while last + k < stop and data[at + k] == data[last + k]:
             k += 1
         if last + k == stop:  # a text tells its own end, so the same bytes are the same text
             known[0] = number + 1
-            known[number + 1] = known[LAST_FORM]
-            return int(known[LAST_FORM]), at + k
+            known[number + 1] = known[LAST_FORM + slot]
+            return int(known[LAST_FORM + slot]), at + k
     begin = at
     tag, start, size, at = text(data, at, end)
     if at < 0:
@@ -431,7 +433,7 @@ def class_form(
     found = named_form(data, start, size, 0x7F if tag == TEXT else 0xFF, names, name_ends, name_forms)
     known[0] = number + 1
     known[number + 1] = found
-    known[LAST_BEGIN], known[LAST_END], known[LAST_FORM] = begin, at, found
+    known[LAST_BEGIN + slot], known[LAST_END + slot], known[LAST_FORM + slot] = begin, at, found
     return found, at
 
 

@@ -127,31 +127,28 @@ _ENTRIES = 7  # entries of a map that are tuples of two, with their classes
 _SLOTS = 8  # objects of two kinds in turn, as the keys and items of a map: their number; the form of the hint
 
 
+def arrays_of(arrays: Any, part: int) -> Any:
+    """The arrays of a part: those that are given, of one part. The compiled walk has another function here."""
+    return arrays
+
+
 def walk_object(
-    data: Any,
+    arrays: Any,
+    part: int,
     at: int,
     end: int,
     keep: bool,
     is_old: bool,
-    forms: Any,
-    registered: Any,
-    names: Any,
-    name_ends: Any,
-    name_forms: Any,
-    tape: Any,
     first: int,
-    stack: Any,
-    refs: Any,
-    known: Any,
-    reached: Any,
 ) -> int:
     """Walk over one object of Kryo from ``at`` to at most ``end``; ``keep``: write it to ``tape`` from entry ``first``.
 
-    ``is_old``: Kryo 2, else Kryo 5. ``forms`` has for each form its kind, whether back references go to it, and a.
-    ``refs`` and ``tape`` may have too little room, and then it returns FULL. ``known`` stays the same for all values of
-    one ``data`` and of the same forms. Returns DONE, or FULL, SHORT, WRONG, OPAQUE; ``reached`` becomes the position,
-    and the number of entries.
+    `arrays_of` gives the arrays of ``part``. ``is_old``: Kryo 2, else Kryo 5. ``forms`` has for each form its kind,
+    whether back references go to it, and a. ``refs`` and ``tape`` may have too little room, and then it returns FULL.
+    ``known`` stays the same for all values of one ``data`` and of the same forms. Returns DONE, or FULL, SHORT, WRONG,
+    OPAQUE; ``reached`` becomes the position, and the number of entries.
     """
+    data, forms, registered, names, name_ends, name_forms, tape, stack, refs, known, reached = arrays_of(arrays, part)
     begin = at
     n, room = first, tape.shape[1]
     objects, depth = 0, 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from support.parameters import mostly_slow
 import statestore
 from benchmarks import engine_forms
 from benchmarks.engines import flink_forms, kafka_forms
-from benchmarks.engines.flink_forms import DISTINCT, FORMS, kryo_lines, note, tags
+from benchmarks.engines.flink_forms import DISTINCT, FORMS, WEEKDAYS, kryo_lines, note, tags
 from benchmarks.engines.flink_snapshots import FIRST_KEY
 from benchmarks.engines.kafka_forms import Records, item
 from benchmarks.results.other_files import FILES, figures_of_lines
@@ -57,6 +58,12 @@ TRUTH: dict[str, Callable[[int], Any]] = {
     "decimal of Kryo": price,
     "text of a UUID": lambda n: f"{n:08x}-0000-4000-8000-{n * 7919:012x}",
     "UUID of Kryo": uuid,
+    "Duration of Kryo": lambda n: datetime.timedelta(seconds=n, microseconds=n * 79),
+    "FiniteDuration of Kryo": lambda n: datetime.timedelta(seconds=n),
+    "text of a name": lambda n: WEEKDAYS[n % 7],
+    "Enumeration of Kryo": lambda n: WEEKDAYS[n % 7],
+    "text of an address": lambda n: f"host-{n}.shop.example:{n + 1024}",
+    "InetSocketAddress of Kryo": lambda n: f"host-{n}.shop.example:{n + 1024}",
 }
 
 

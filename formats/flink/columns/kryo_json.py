@@ -42,8 +42,12 @@ _NULL, _LIST, _MAP, _LIST_END, _MAP_END, _LIST_ENDS, _MAP_ENDS, _QUOTE, _QUOTE_E
     2 * len(_FRONTS), len(_WORDS)
 )
 _KERNELS = "statestore.formats.kernels.kryo_json_kernels"
-_WORTH_ENTRIES = 1 << 16
-"""Entries of one tape from which on the compiled loop is loaded: its compilation takes as long as some millions."""
+_WORTH_ENTRIES = 1 << 18
+"""Entries of all tapes so far from which on the compiled loop is loaded.
+
+Its compilation takes as long as some millions, and is kept on disk. A tape has those of one batch, which may be few.
+"""
+_joined_before = 0  # threads may lose a few, which only delays loading
 _WRITTEN_BY_LOOP = (*WHOLE, forms.BOOL, forms.NULL, forms.LIST, forms.MAP, forms.TEXT)
 _SHORT_ESCAPES = {8: b"b", 9: b"t", 10: b"n", 12: b"f", 13: b"r"}
 _LOOP_WORDS = np.frombuffer(
@@ -73,7 +77,11 @@ def json_of(tape: Tape, leaves: Leaves | None = None) -> pa.Array:
 
 
 def _is_compiled(entries: int) -> bool:
-    return compiled_use.is_loaded() and (_KERNELS in sys.modules or entries >= _WORTH_ENTRIES)
+    global _joined_before
+    if not compiled_use.is_loaded():
+        return False
+    _joined_before += entries
+    return _KERNELS in sys.modules or _joined_before >= _WORTH_ENTRIES
 
 
 def _written(tape: Tape, leaves: Leaves) -> pa.Array | None:

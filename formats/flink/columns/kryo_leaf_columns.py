@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -43,6 +46,7 @@ _MOST_BYTES = 2**31 - 1  # of one string array
 _SECONDS_OF_NANOS = 9_223_372_035
 _MILLIS_OF_MICROS = 2**63 // 1000 - 1
 _DAY_NANOS = 86_400_000_000_000
+_PARTS = (3, 2, 1, 0) if sys.byteorder == "little" else (0, 1, 2, 3)  # of 64 bits, from the highest 16 on
 
 
 def kinds_of(tags: Ints) -> list[int]:
@@ -88,13 +92,20 @@ def _characters(tape: Tape, rows: Ints) -> pa.Array:
 
 
 def _uuids(tape: Tape, rows: Ints) -> pa.Array:
-    halves = np.stack([tape.value[rows], tape.more[rows]], axis=1).astype(">i8")
-    digits = hex_digits(halves.view(np.uint8).reshape(len(rows), 16))
     text = np.full((len(rows), 36), ord("-"), np.uint8)
-    for begin, end, place in ((0, 8, 0), (8, 12, 9), (12, 16, 14), (16, 20, 19), (20, 32, 24)):
-        text[:, place : place + end - begin] = digits[:, begin:end]
+    digits = _four_digits()
+    for half, places in ((tape.value[rows], (0, 4, 9, 14)), (tape.more[rows], (19, 24, 28, 32))):
+        parts = half.view(np.uint16).reshape(len(rows), 4)
+        for number, place in enumerate(places):
+            text[:, place : place + 4].view(np.uint32)[:, 0] = digits[parts[:, _PARTS[number]]]
     ends = np.arange(0, 36 * (len(rows) + 1), 36, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(text.reshape(-1))])
+
+
+@cache
+def _four_digits() -> npt.NDArray[np.uint32]:
+    """The hexadecimal digits of each number of 16 bits, in the order of memory."""
+    return hex_digits(np.arange(1 << 16, dtype=">u2").view(np.uint8).reshape(-1, 2)).view(np.uint32)[:, 0]
 
 
 def hex_digits(octets: np.ndarray) -> np.ndarray:

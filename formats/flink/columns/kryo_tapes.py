@@ -25,6 +25,7 @@ from statestore.formats.kernels.kryo_forms import (
     LIST,
     MAP,
     MORE,
+    MOST_LAST,
     MOST_NESTED,
     MOST_TAGS,
     OBJECT,
@@ -33,6 +34,7 @@ from statestore.formats.kernels.kryo_forms import (
     TAG,
     TEXT,
     VALUE,
+    KryoArrays,
 )
 from statestore.formats.kernels.kryo_parts import text
 
@@ -113,10 +115,11 @@ class Scratch:
 
 def end_of(forms: KryoForms, data: memoryview, at: int, end: int, scratch: Scratch) -> int:
     """The position behind the object at a position. Raises Short, Wrong, Opacity."""
-    status = kryo_walk.walk_object(
-        data, at, end, False, forms.is_old, forms.forms, forms.registered, forms.names, forms.name_ends,
-        forms.name_forms, NO_TAPE, 0, scratch.stack, scratch.refs, scratch.known, scratch.reached,
+    arrays = (
+        data, forms.forms, forms.registered, forms.names, forms.name_ends, forms.name_forms, NO_TAPE, scratch.stack,
+        scratch.refs, scratch.known, scratch.reached,
     )  # fmt: skip
+    status = kryo_walk.walk_object(arrays, 0, at, end, False, forms.is_old, 0)
     if status != DONE:
         raise fault_of(status, end - at)
     return int(scratch.reached[0])
@@ -127,7 +130,8 @@ def unknown_class(data: memoryview, scratch: Scratch) -> str | None:
     known = scratch.known.tolist()
     if known[0] == 0 or known[known[0]] != OPAQUE_FORM:
         return None
-    tag, start, size, _ = text(data, known[LAST_BEGIN], known[LAST_END])
+    slot = min(known[0], MOST_LAST) - 1
+    tag, start, size, _ = text(data, known[LAST_BEGIN + slot], known[LAST_END + slot])
     octets = bytearray(data[start : start + size])
     if tag == TEXT:
         octets[-1] &= 0x7F
@@ -154,18 +158,21 @@ NO_TAPE = np.zeros((5, 0), np.int64)
 @lru_cache(256)
 def joined_forms(kinds: tuple[KryoOf, ...]) -> Joined:
     """The forms of several types."""
-    every = [forms_of(kind) for kind in kinds]
+    return _joined([forms_of(kind) for kind in kinds])
+
+
+def _joined(every: list[KryoForms]) -> Joined:
     parts: list[list[npt.NDArray[Any]]] = [
         [each.forms, each.registered, each.names, each.name_ends, each.name_forms] for each in every
     ]
-    rows = np.zeros((len(kinds), 11), np.int64)
+    rows = np.zeros((len(every), 11), np.int64)
     begins = [0] * 5
     for row, each, arrays in zip(rows, every, parts, strict=True):
         row[0] = each.is_old
         for number, array in enumerate(arrays):
             row[1 + 2 * number : 3 + 2 * number] = begins[number], begins[number] + len(array)
             begins[number] += len(array)
-    if not kinds:
+    if not every:
         parts = [
             [np.zeros((0, 4), np.int64), *(np.zeros(0, kind) for kind in (np.int64, np.uint8, np.int64, np.int64))]
         ]
@@ -208,17 +215,19 @@ def _walk(
     scratch: Scratch,
 ) -> tuple[int, int]:
     """Walk over the cells from ``cell`` on; returns the status, and the first cell that is not done."""
-    given = (forms.forms, forms.registered, forms.names, forms.name_ends, forms.name_forms)
-    kept = (scratch.stack, scratch.refs, scratch.known, scratch.reached)
     if compiled_use.is_loaded():
         from statestore.formats.kernels.kryo_kernels import walk_cells
 
-        status = walk_cells(data, start, size, cell, forms.is_old, *given, tape, firsts, *kept)
-        return status, int(scratch.reached[2])
-    plain = data.data
+        known = scratch.known.reshape(1, -1)
+        arrays = KryoArrays(*_joined([forms]), scratch.stack, known, scratch.refs, tape, scratch.reached)
+        return walk_cells(data, start, size, cell, arrays, firsts), int(scratch.reached[2])
+    plain = (
+        data.data, forms.forms, forms.registered, forms.names, forms.name_ends, forms.name_forms, tape, scratch.stack,
+        scratch.refs, scratch.known, scratch.reached,
+    )  # fmt: skip
     while cell < len(start):
         first, at = int(firsts[cell]), int(start[cell])
-        status = kryo_walk.walk_object(plain, at, at + int(size[cell]), True, forms.is_old, *given, tape, first, *kept)
+        status = kryo_walk.walk_object(plain, 0, at, at + int(size[cell]), True, forms.is_old, first)
         if status != DONE:
             return status, cell
         cell += 1

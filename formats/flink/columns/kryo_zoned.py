@@ -14,16 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.flink.columns.faults import Wrong
-from statestore.formats.flink.columns.kryo_leaf_columns import days, plain_texts
+from statestore.formats.flink.columns.kryo_leaf_columns import TEXTS, days, kinds_of, plain_texts
 from statestore.formats.flink.columns.kryo_tapes import Tape
 from statestore.formats.flink.columns.time_texts import date_time_texts, time_texts
 from statestore.formats.flink.layouts.kryo_classes import CONSTANTS
 from statestore.formats.kernels import kryo_forms as forms
-from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
 _MOST_PORT = 65535
+_IS_TEXT = np.isin(np.arange(forms.MOST_TAGS), TEXTS)
 _ROUNDING = 4
 _UNIT_NANOS: Ints = np.array([1, 10**3, 10**6, 10**9, 60 * 10**9, 3600 * 10**9, 86400 * 10**9])
 _MOST_OFFSET = 18 * 3600
@@ -41,36 +42,43 @@ def with_texts(tape: Tape, is_old: bool) -> Tape:
     outer = np.flatnonzero(tape.tag >= forms.FIRST_OF_FIELDS)
     if not len(outer):
         return tape
-    edges = np.bincount(outer + 1, minlength=len(tape.tag) + 1) - np.bincount(
-        tape.behind[outer], minlength=len(tape.tag) + 1
-    )
-    inside = np.cumsum(edges)[:-1] > 0
-    wanted = outer[~inside[outer]]
-    kept = np.flatnonzero(~inside)
-    place = np.append(0, np.cumsum(~inside))  # of each entry and the one behind the last, among those that are kept
+    if (tape.tag[tape.roots] >= forms.FIRST_OF_FIELDS).all():
+        kept = wanted = tape.roots  # all else is inside
+        parent, behind = np.full(len(kept), -1), np.arange(1, len(kept) + 1)
+        roots = behind - 1
+    else:
+        edges = np.bincount(outer + 1, minlength=len(tape.tag) + 1) - np.bincount(
+            tape.behind[outer], minlength=len(tape.tag) + 1
+        )
+        inside = np.cumsum(edges)[:-1] > 0
+        wanted = outer[~inside[outer]]
+        kept = np.flatnonzero(~inside)
+        place = np.append(0, np.cumsum(~inside))  # of each entry and the one behind the last, among those that are kept
+        parent = tape.parent[kept]
+        parent = np.where(parent < 0, parent, place[parent])
+        behind, roots = place[tape.behind[kept]], place[tape.roots]
     tag, value, more, data = tape.tag.copy(), tape.value.copy(), tape.more.copy(), [tape.data]
-    base = len(tape.data)
-    for kind in range(forms.FIRST_OF_FIELDS, forms.MOST_TAGS):
-        rows = wanted[tape.tag[wanted] == kind]
-        if len(rows) and kind == forms.FINITE_DURATION:
+    base, kinds = len(tape.data), tape.tag[wanted]
+    for kind in kinds_of(kinds):
+        rows = wanted[kinds == kind]
+        if kind == forms.FINITE_DURATION:
             nanos = _nanos(tape, *_fields(tape, rows))
             tag[rows], value[rows], more[rows] = forms.DURATION, nanos // _SECOND, nanos % _SECOND
-        elif len(rows) and kind == forms.CALENDAR:
+        elif kind == forms.CALENDAR:
             tag[rows], value[rows] = forms.MILLIS, tape.value[_fields(tape, rows)[1]]
-        elif len(rows) and kind == forms.BIG_INT:
+        elif kind == forms.BIG_INT:
             numbers = value[rows].astype(">i8").view(np.uint8)
             tag[rows], value[rows], more[rows] = forms.BIG_INTEGER, base + np.arange(0, len(numbers), 8), 8
             data.append(numbers)
             base += len(numbers)
-        elif len(rows):
+        else:
             cells = cells_of(_texts(tape, rows, kind, is_old))
             tag[rows], value[rows], more[rows] = forms.UTF_TEXT, base + cells.start, cells.size
             data.append(cells.data)
             base += len(cells.data)
-    parent = tape.parent[kept]
     return replace(
-        tape, data=np.concatenate(data), tag=tag[kept], value=value[kept], more=more[kept],
-        parent=np.where(parent < 0, parent, place[parent]), behind=place[tape.behind[kept]], roots=place[tape.roots],
+        tape, data=np.concatenate(data) if len(data) > 1 else tape.data, tag=tag[kept], value=value[kept],
+        more=more[kept], parent=parent, behind=behind, roots=roots,
     )  # fmt: skip
 
 
@@ -102,8 +110,8 @@ def _in_bounds(value: Ints, least: int, most: int) -> Ints:
 
 def _strings(tape: Tape, rows: Ints, *, or_null: bool = False) -> pa.Array:
     """Texts of which none is null, or empty ones in place of nulls."""
-    texts = (forms.TEXT, forms.UTF_TEXT, forms.EMPTY_TEXT)
-    _check(np.isin(tape.tag[rows], (*texts, forms.NULL) if or_null else texts))
+    tags = tape.tag[rows]
+    _check(_IS_TEXT[tags] | (or_null & (tags == forms.NULL)))
     return plain_texts(tape, rows)
 
 
@@ -113,6 +121,8 @@ def _joined(*parts: Any) -> pa.Array:
 
 def _number(value: Ints, width: int = 1) -> pa.Array:
     """Numbers of at least ``width`` digits."""
+    if width == 1:
+        return pa.array(value).cast(pa.string())
     digits = pc.utf8_lpad(pa.array(np.abs(value)).cast(pa.string()), width, "0")
     return pc.if_else(pa.array(value < 0), _joined("-", digits), digits)
 
@@ -194,9 +204,34 @@ def _locale(tape: Tape, *parts: Ints) -> pa.Array:
 
 
 def _address(tape: Tape, host: Ints, port: Ints) -> pa.Array:
+    ports = _in_bounds(tape.value[port], 0, _MOST_PORT)
+    if (tape.tag[host] == forms.TEXT).all():
+        octets, offsets = _front_of_ports(tape, host, ports)
+        if (octets == ord(":")).sum() == len(host):
+            ends = pa.py_buffer(offsets.astype(np.int32))
+            return pa.Array.from_buffers(pa.string(), len(host), [None, ends, pa.py_buffer(octets)])
     hosts = _strings(tape, host)
     whole = pc.if_else(pc.match_substring(hosts, ":"), _joined("[", hosts, "]"), hosts)
-    return _joined(whole, ":", _number(_in_bounds(tape.value[port], 0, _MOST_PORT)))
+    return _joined(whole, ":", _number(ports))
+
+
+def _front_of_ports(tape: Tape, host: Ints, ports: Ints) -> tuple[Bytes, Ints]:
+    """Hosts in ASCII, each with a colon and its port behind it: the octets, and where each begins."""
+    behind = np.full((len(ports), 6), ord(":"), np.uint8)
+    sizes, left = np.full(len(ports), 2), ports
+    for place in range(5, 0, -1):
+        if place < 5:
+            sizes += left > 0
+        left, digits = np.divmod(left, 10)
+        behind[:, place] = digits + ord("0")
+    rows = np.arange(len(ports))
+    behind[rows, 6 - sizes] = ord(":")
+    start, size = np.empty((2, 2 * len(ports)), np.int64)
+    start[0::2], size[0::2] = tape.value[host], tape.more[host]
+    start[1::2], size[1::2] = len(tape.data) + 6 * rows + 6 - sizes, sizes
+    octets, offsets = Cells(np.concatenate([tape.data, behind.reshape(-1)]), start, size).content()
+    octets[offsets[1::2] - 1] &= 0x7F  # the last byte of a host has a bit more, which marks its end
+    return octets, offsets[0::2]
 
 
 def _nanos(tape: Tape, length: Ints, *parts: Ints) -> Ints:

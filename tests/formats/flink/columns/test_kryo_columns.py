@@ -75,6 +75,37 @@ def test_values_that_flink_wrote_are_json(release: str) -> None:
         assert is_json(read, of_json(truth)), (text, truth)
 
 
+CONTAINERS = {
+    "java.util.ArrayList": "[]",
+    "java.util.LinkedList": "[]",
+    "java.util.HashSet": "[]",
+    "java.util.HashMap": "{}",
+    "java.util.LinkedHashMap": "{}",
+    "java.util.TreeSet": "[]",
+}
+
+
+@pytest.mark.usefixtures("each_way")
+def test_names_of_classes_count_from_the_begin_of_each_value() -> None:
+    """Lists of empty containers, whose classes have other numbers in each value."""
+    generator = random.Random(7)
+    rows, expected = [], []
+    for _ in range(200):
+        known = ["java.util.ArrayList"]
+        chosen = generator.choices(list(CONTAINERS), k=generator.randrange(8))
+        octets = b"\1\0java.util.ArrayLis\xf4\1" + bytes((len(chosen),))
+        for name in chosen:
+            number = known.index(name) if name in known else len(known)
+            octets += bytes((1, number))
+            if number == len(known):
+                known.append(name)
+                octets += name[:-1].encode() + bytes((ord(name[-1]) | 0x80,))
+            octets += b"\1\0" + b"\0" * (name == "java.util.TreeSet")  # which has a comparator
+        rows.append(octets)
+        expected.append("[" + ",".join(map(CONTAINERS.__getitem__, chosen)) + "]")
+    assert decoded(kinds("1.20.0")["java.lang.Object"], rows) == expected
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_value_of_one_type_has_a_column(release: str) -> None:
     kind, typed = kinds(release)["java.lang.Object"], 0
