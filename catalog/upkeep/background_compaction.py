@@ -2,9 +2,9 @@
 
 A store has at most one such thread in a process. It lives while steps are due, and a little longer: when no commit came
 for a while, it makes the open rows denser than a store under load has them. A handle that closes makes them denser
-still, and leaves large merges of ended rows to the next writer. A commit only starts the thread; it waits
-for it, at most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a
-lock on the store's folder ``segments/`` compacts. The thread also vacuums: after its steps it removes the files that
+still, and leaves large merges of ended rows to the next writer. A commit only starts the thread; it waits for it, at
+most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a lock on the
+store's folder ``segments/`` compacts. The thread also vacuums: after its steps it removes the files that
 they replaced and no reader has leased. When it first runs, and then once an hour, it also removes old remains of
 writers that died, and trims the log. Removals of thousands of files take seconds, so it pauses between portions of
 them, and runs the steps that became due meanwhile.

@@ -155,6 +155,9 @@ class _Bounded:
     def pin(self) -> _Bounded:
         return self
 
+    def differing(self, old: Query, new: Query) -> None:
+        """Return None: a pair of rows may be large, and its size is only known when it is in memory."""
+
     def read(self, split: Split, query: Query) -> Iterator[pa.RecordBatch]:
         for batch in self._limits.watched(iter(self._table.read(split, query))):
             self._bytes += batch.nbytes

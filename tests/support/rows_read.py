@@ -26,8 +26,14 @@ class RowsRead:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.rows = self.batches = 0
-        for owner, name in ((EngineTable, "_rows"), (scan, "_all_rows"), (scan, "_looked_up")):
+        for owner, name in ((EngineTable, "_rows"), (scan, "_all_rows")):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
+        taken = scan._columns_at
+
+        def counted(*given: Any) -> Any:
+            return self._count(taken(*given))
+
+        patch.setattr(scan, "_columns_at", counted)
 
     def of(self, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Return the answer of a read, and count what it takes."""
@@ -37,12 +43,15 @@ class RowsRead:
     def _counted(self, read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         def counted(*given: Any) -> Iterator[Any]:
             for found in read(*given):
-                batch = found[1] if isinstance(found, tuple) else found
-                self.rows += batch.num_rows
-                self.batches += batch.num_rows > 0
+                self._count(found[1] if isinstance(found, tuple) else found)
                 yield found
 
         return counted
+
+    def _count(self, batch: Any) -> Any:
+        self.rows += batch.num_rows
+        self.batches += batch.num_rows > 0
+        return batch
 
 
 class BytesRead:

@@ -15,6 +15,7 @@ from statestore.formats.rocksdb import differing_ranges, scan, table_difference,
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.stored_difference import Differing
 from statestore.formats.rocksdb.table_difference import rocksdb_difference
+from statestore.formats.rocksdb.table_file import read_at
 
 Found = dict[bytes, tuple[bytes | None, bytes | None]]
 
@@ -32,9 +33,9 @@ def found_between(old: Path, new: Path, ranges: tuple[KeyRange, ...] = (KeyRange
             *((key, None, value) for key, value in pairs(one.added)),
             *((key, value, None) for key, value in pairs(one.removed)),
         ]
-        for (key, before), (other, after) in zip(pairs(one.before), pairs(one.after), strict=True):
+        for (key, old_value), (other, new_value) in zip(pairs(one.before), pairs(one.after), strict=True):
             assert key == other
-            told.append((key, before, after))
+            told.append((key, old_value, new_value))
         assert len(told) == one.count > 0
         for key, before, after in told:
             assert key not in found
@@ -120,11 +121,10 @@ def test_shared_files_are_read_where_keys_may_differ(tmp_path: Path, monkeypatch
     made.write(keys[1000:1004], 20)
     new = made.version()
     read: list[int] = []
-    plain = differing_ranges.read_at
 
     def counted(descriptor: int, offset: int, size: int, path: str, into: object) -> None:
         read.append(size)
-        plain(descriptor, offset, size, path, into)  # type: ignore[arg-type]
+        read_at(descriptor, offset, size, path, into)  # type: ignore[arg-type]
 
     monkeypatch.setattr(differing_ranges, "read_at", counted)
     assert found_between(old, new) == expected_between(before, made.model)

@@ -144,10 +144,13 @@ def test_neighbouring_batches_with_changes_are_compared_by_their_keys(
         put, deleted = written_by(batch, keys)
         kept = {number: count for number, count in states[-1].items() if number not in set(deleted.tolist())}
         states.append(kept | dict.fromkeys(put.tolist(), batch))
-    decoded = []
-    monkeypatch.setattr(
-        differing_batches, "read_written_ends", lambda *given: decoded.append(given) or read_written_ends(*given)
-    )
+    decoded: list[Any] = []
+
+    def counted(*given: Any) -> Any:
+        decoded.append(given)
+        return read_written_ends(*given)
+
+    monkeypatch.setattr(differing_batches, "read_written_ends", counted)
     names = [word.decode() for word in words(np.arange(keys)).tolist()]
     table = statestore.inspect(tmp_path).table("state")
     for old, new in ((0, 1), (1, 3), (3, 2), (4, 1)):

@@ -40,7 +40,8 @@ NAMES = [
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut each partition at some of its keys: the real function would not cut tables of a few blocks."""
     current: list[Partition] = []
-    monkeypatch.setattr(partition_load, "_HISTORY_BYTES", 1)
+    for size in ("_HISTORY_BYTES", "_COMPARED_BYTES"):
+        monkeypatch.setattr(partition_load, size, 1)
     monkeypatch.setattr(partition_load, "_MOST_PARTS", 3)
 
     def remembered(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
