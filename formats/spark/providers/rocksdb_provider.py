@@ -34,7 +34,7 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdb_errors import in_terms_of
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.rocksdb.sparse_copies import TailReader, copy_parts
+from statestore.formats.rocksdb.sparse_copies import TailReader, copy_parts, have_range_deletions
 from statestore.formats.rocksdb.stored_difference import Differing
 from statestore.formats.rocksdb.table_difference import rocksdb_difference
 from statestore.formats.rocksdb.table_index import ReadAt, split_points
@@ -64,6 +64,14 @@ def copy_tables(
     if folder.is_local:
         _link(shared, tables, directory)
         return
+    _copy_all(shared, tables, directory, ranges)
+    if have_range_deletions(directory / local for local in tables):
+        _copy_all(shared, tables, directory, [(None, None)])
+
+
+def _copy_all(
+    shared: Folder, tables: Mapping[str, tuple[str, int]], directory: Path, ranges: Sequence[KeyBounds]
+) -> None:
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         copies = [
             pool.submit(_copy, shared, name, size, directory / local, ranges) for local, (name, size) in tables.items()

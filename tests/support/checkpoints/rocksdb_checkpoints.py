@@ -67,12 +67,13 @@ def write_rocksdb_checkpoint(
             for number in deleted.tolist():
                 counts.pop(number, None)
             states.append(dict(counts))
-        _write_zip(database, local, place, batch + 1)
+        write_zip(database, local, place, batch + 1)
     database.close()
     return states
 
 
-def _write_zip(database: Rdict, local: Path, place: Path, version: int) -> None:
+def write_zip(database: Rdict, local: Path, place: Path, version: int) -> None:
+    """Write what a database in ``local`` holds as a version of the partition at ``place``."""
     tables = []
     for each in database.live_files():
         name = Path(each["name"]).name
