@@ -8,24 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import U64, big_word, inlined, kernel
+from statestore.formats.kernels.compiled import inlined, kernel
+from statestore.formats.kernels.merge_kernels import byte_order
 
 ADDED, REMOVED, CHANGED = 0, 1, 2
-
-
-@inlined
-def _order(a: Bytes, start_a: int, size_a: int, b: Bytes, start_b: int, size_b: int) -> int:
-    """Return -1, 0 or 1 as the bytes in ``a`` come before those in ``b``, are equal to them, or follow them."""
-    i, both = 0, min(size_a, size_b)
-    while i < both:
-        x, y = big_word(a, start_a + i), big_word(b, start_b + i)
-        if both - i < 8:
-            rest = U64(64 - 8 * (both - i))
-            x, y = x >> rest, y >> rest
-        if x != y:
-            return -1 if x < y else 1
-        i += 8
-    return 0 if size_a == size_b else -1 if size_a < size_b else 1
 
 
 @kernel
@@ -51,7 +37,9 @@ def mark_blocks(
         direction = -1
         while block < end:
             start = separator_start[block]
-            direction = _order(separators, start, separator_start[block + 1] - start, keys, key_start[entry], size)
+            direction = byte_order(
+                separators, start, separator_start[block + 1] - start, keys, key_start[entry], size, 0
+            )
             if direction >= 0:
                 break
             block += 1
@@ -62,7 +50,9 @@ def mark_blocks(
             block += 1
             needed[block - begin] = True
             start = separator_start[block]
-            direction = _order(separators, start, separator_start[block + 1] - start, keys, key_start[entry], size)
+            direction = byte_order(
+                separators, start, separator_start[block + 1] - start, keys, key_start[entry], size, 0
+            )
 
 
 @inlined
@@ -94,7 +84,7 @@ def _same_value(
             return True
         if value_size[a] != value_size[b]:
             return False
-        return _order(plain, value_start[a], value_size[a], plain, value_start[b], value_size[b]) == 0
+        return byte_order(plain, value_start[a], value_size[a], plain, value_start[b], value_size[b], 0) == 0
     if stop_a - first_a == stop_b - first_b:
         same = True
         for i in range(stop_a - first_a):
@@ -168,7 +158,7 @@ def keep_differing(
             direction = 0
             if x != y:
                 size_x, size_y = key_start[x + 1] - key_start[x] - 8, key_start[y + 1] - key_start[y] - 8
-                direction = _order(keys, key_start[x], size_x, keys, key_start[y], size_y)
+                direction = byte_order(keys, key_start[x], size_x, keys, key_start[y], size_y, 0)
         stop_a = end_a[a] if direction <= 0 else at_a
         stop_b = end_b[b] if direction >= 0 else at_b
         if direction == 0 and _same_value(

@@ -15,11 +15,14 @@ from statestore.formats.kernels.compiled import U64, Words, big_word, inlined, k
 
 
 @inlined
-def _order(keys: Bytes, a: int, size_a: int, b: int, size_b: int, skip: int) -> int:
-    """Return -1, 0 or 1 as the key at ``a`` is smaller, equal or greater; their first ``skip`` bytes are equal."""
+def byte_order(a: Bytes, start_a: int, size_a: int, b: Bytes, start_b: int, size_b: int, skip: int) -> int:
+    """Return -1, 0 or 1 as bytes in ``a`` come before those in ``b``, are equal to them, or follow them.
+
+    Their first ``skip`` bytes are known to be equal.
+    """
     i, both = skip, min(size_a, size_b)
     while i < both:
-        x, y = big_word(keys, a + i), big_word(keys, b + i)
+        x, y = big_word(a, start_a + i), big_word(b, start_b + i)
         if both - i < 8:
             rest = U64(64 - 8 * (both - i))
             x, y = x >> rest, y >> rest
@@ -98,7 +101,7 @@ def merge_runs(
         elif found < last_head:
             direction = 1
         else:
-            direction = _order(keys, last_start, last_size, start, size, skip)
+            direction = byte_order(keys, last_start, last_size, keys, start, size, skip)
         if direction > 0 or (direction == 0 and last_tag < version):
             return UNSORTED
         if direction == 0 and last_tag == version:
@@ -154,7 +157,7 @@ def merge_runs(
 @inlined
 def _order_of(keys: Bytes, key_start: Ints, a: int, b: int, skip: int) -> int:
     size_a, size_b = key_start[a + 1] - key_start[a] - 8, key_start[b + 1] - key_start[b] - 8
-    return _order(keys, key_start[a], size_a, key_start[b], size_b, skip)
+    return byte_order(keys, key_start[a], size_a, keys, key_start[b], size_b, skip)
 
 
 @inlined

@@ -10,7 +10,6 @@ asked for are equal by themselves.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,6 @@ from statestore.formats.kernels import block_kernels as blocks
 from statestore.formats.kernels import difference_kernels
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.compiled import SLACK
-from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks
 from statestore.formats.rocksdb.key_ranges import KeyRange, blocks_of
 from statestore.formats.rocksdb.range_read import (
@@ -35,9 +33,8 @@ from statestore.formats.rocksdb.range_read import (
     parse_entries,
     within_range,
 )
-from statestore.formats.rocksdb.rocksdb_errors import corrupt
 from statestore.formats.rocksdb.stored_difference import NOTHING, Differing
-from statestore.formats.rocksdb.table_file import Separators, TableFile, read_at
+from statestore.formats.rocksdb.table_file import Separators, TableFile, descriptor_of, read_at
 
 
 @dataclass(frozen=True)
@@ -171,19 +168,11 @@ def _read_blocks(table: TableFile, numbers: Ints, raw: Bytes, at: int) -> tuple[
     start = at + np.cumsum(sizes) - sizes
     offset = table.offset[numbers]
     jumps = np.flatnonzero(offset[1:] != offset[:-1] + sizes[:-1]) + 1
-    try:
-        descriptor = open_regular(table.path)
-    except OSError as error:
-        raise corrupt(
-            table.path, f"the file cannot be opened, though it was there when the read began ({error.strerror})"
-        ) from error
-    try:
+    with descriptor_of(table) as descriptor:
         for first, stop in itertools.pairwise([0, *jumps.tolist(), len(numbers)]):
             begin, place = int(offset[first]), int(start[first])
             length = int(start[stop - 1] + sizes[stop - 1]) - place
             read_at(descriptor, begin, length, table.path, raw[place:])
-    finally:
-        os.close(descriptor)
     kind, base = table.checksums.kind, table.checksums.base
     checked = check_blocks(raw, start, table.size[numbers], offset, kind, base, table.path)
     return checked, at + int(sizes.sum())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,12 +21,11 @@ from statestore.formats.kernels import block_kernels as blocks
 from statestore.formats.kernels import merge_kernels
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.compiled import SLACK, Words
-from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks, expand
 from statestore.formats.rocksdb.key_ranges import KeyRange, blocks_of
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.rocksdb.table_file import TableFile, read_at
+from statestore.formats.rocksdb.table_file import TableFile, descriptor_of, read_at
 
 _MAX_BATCH_BYTES = (1 << 31) - 1 - SLACK
 _ENTRIES, _KEY_BYTES = 1 << 16, 1 << 22
@@ -143,16 +141,8 @@ def _span(table: TableFile, first: int, stop: int) -> tuple[int, int]:
 
 def _read_file(table: TableFile, first: int, stop: int, raw: Bytes, at: int) -> CheckedBlocks:
     begin, size = _span(table, first, stop)
-    try:
-        descriptor = open_regular(table.path)
-    except OSError as error:
-        raise corrupt(
-            table.path, f"the file cannot be opened, though it was there when the read began ({error.strerror})"
-        ) from error
-    try:
+    with descriptor_of(table) as descriptor:
         read_at(descriptor, begin, size, table.path, raw[at:])
-    finally:
-        os.close(descriptor)
     offset = table.offset[first:stop]
     start = offset - begin + at
     kind, base = table.checksums.kind, table.checksums.base

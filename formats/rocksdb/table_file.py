@@ -7,6 +7,8 @@ that only RocksDB itself should read.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +55,21 @@ class TableFile:
     separators: Separators
     offset: Ints
     size: Ints
+
+
+@contextmanager
+def descriptor_of(table: TableFile) -> Iterator[int]:
+    """Open a file whose metadata has been read. Raises CorruptError ROCKSDB_FILE if it is not there any more."""
+    try:
+        descriptor = open_regular(table.path)
+    except OSError as error:
+        raise corrupt(
+            table.path, f"the file cannot be opened, though it was there when the read began ({error.strerror})"
+        ) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def open_table(path: Path, size: int, smallest: bytes) -> TableFile:

@@ -76,9 +76,10 @@ def test_each_snapshot_was_taken(run: Run, job: Job) -> None:
         assert each.metadata_version == 6
 
 
-def test_the_truth_has_rows_of_known_operators(run: Run) -> None:
+def test_the_truth_has_rows_of_known_operators(run: Run, job: Job) -> None:
+    assert run.snapshots[-1].truth
     for each in run.snapshots:
-        assert each.truth
+        assert each.truth or job.name == "InFlight"  # the state is empty where a checkpoint overtook all records
         assert {row["operator"] for row in each.truth} <= set(run.operators)
 
 
@@ -110,5 +111,7 @@ def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job) -
             elif place in known:
                 assert lines_of(at.form, rows) == lines_of_truth(known[place])
                 compared += 1
+            elif not known and isinstance(at, KeyedAt):
+                assert not rows
         assert set(known) <= seen
-        assert compared >= max(len(known) - 3, 1)
+        assert compared >= max(len(known) - 3, min(len(known), 1))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 import statestore
@@ -13,7 +14,7 @@ from statestore.catalog.reads.lookup import segment_filter
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.background_compaction import background_of
 from statestore.catalog.upkeep.compaction_rules import Rules
-from support.stores.versioned_checks import as_table, create
+from support.stores.versioned_checks import HORIZON, as_table, create
 from support.stores.versioned_model import Model
 
 TINY = Rules(
@@ -85,3 +86,15 @@ class Pair:
         self.store.close()
         self.store = self.catalog.open_store("s", auto_compact=self.auto_compact)
         self.model.dropped -= dropped  # refusals are recorded by the next commit of the handle that counted them
+
+
+def random_puts(random: np.random.Generator, keys: Sequence[str]) -> list[tuple[str, int | None, int]]:
+    """Return up to eight puts of values and, for every fourth, of deletes, at any times."""
+    return [
+        (
+            keys[int(random.integers(len(keys)))],
+            None if random.random() < 0.25 else int(random.integers(10)),
+            int(random.integers(HORIZON)),
+        )
+        for _ in range(int(random.integers(1, 9)))
+    ]

@@ -12,7 +12,7 @@ import pytest
 from support.stores.shared_hashes import share_hashes
 from support.stores.versioned_checks import HORIZON
 from support.stores.versioned_model import valid_at
-from support.stores.versioned_pair import Pair
+from support.stores.versioned_pair import Pair, random_puts
 from support.stores.versioned_pair import small_thresholds as small_thresholds
 
 import statestore
@@ -91,15 +91,7 @@ def run_program(folder: Path, seed: int, join_by: Any, steps: int) -> None:
         str(folder), int(random.integers(1, 12)) if random.random() < 0.3 else None, bool(random.random() < 0.5)
     )
     for step in range(steps):
-        puts = [
-            (
-                keys[random.integers(len(keys))],
-                None if random.random() < 0.25 else int(random.integers(10)),
-                int(random.integers(HORIZON)),
-            )
-            for _ in range(int(random.integers(1, 9)))
-        ]
-        pair.step("put_all", puts)
+        pair.step("put_all", random_puts(random, keys))
         pair.step("commit", None)
         chance = random.random()
         if chance < 0.3:
