@@ -173,8 +173,8 @@ class StoreHandle(Reads):
         """
         if not self._closed:
             self._closed = True
-            compaction = _compaction_of(self._files, self.auto_compact)
-            if self._wrote and compaction is not None:
+            compaction = _compaction_of(self._files, self.auto_compact) if self._wrote else None
+            if compaction is not None:
                 compaction.finish(self._log_state)
 
     def __enter__(self) -> Self:

@@ -95,9 +95,14 @@ class TierOwner(StoreHandle):
         leave_in_forks(self._leave)
 
     def __del__(self) -> None:
-        """Give up the lock of a handle that is dropped without being closed."""
+        """Give up the lock of a handle that is dropped without being closed.
+
+        This may run at any time and in any thread, also in one that holds a lock: no request is sent, and no compaction
+        is waited for.
+        """
         with contextlib.suppress(Exception):
-            self._machine.forget()  # this may run at any time, so no request is sent
+            self._machine.forget()
+            self._wrote = False
             self.close()
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from support.stores.live_kinds import COLUMNS, KINDS, create, live_rows, put, ro
 from support.stores.live_places import PLACES, warehouse_in
 
 import statestore
+from statestore.catalog.stores import store_handle
 from statestore.catalog.stores.live.live_rows import apply_rows
 from statestore.formats.errors import (
     ConflictError,
@@ -123,6 +124,21 @@ def test_another_process_is_refused_while_a_handle_has_the_lock(tmp_path: Path, 
         done = subprocess.run(command, capture_output=True, check=True, text=True)
     refused, rows_found = done.stdout.splitlines()
     assert "STORE_LOCKED" in refused and rows_found == "[{'k': 'a', 'v': 1}]"
+
+
+def test_a_dropped_handle_asks_for_no_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be dropped in a thread that has the lock under which the compaction of a store is made."""
+    asked: list[Any] = []
+    catalog = statestore.connect(tmp_path)
+    store = create(catalog, "key_value")
+    put(store, "a", 1)
+    store.commit()
+    monkeypatch.setattr(store_handle, "background_of", asked.append)
+    del store
+    gc.collect()
+    assert not asked
+    with catalog.open_store("s") as again:  # the lock was given up
+        assert live_rows(again) == [("a", 1)]
 
 
 @EVERYWHERE
