@@ -166,7 +166,7 @@ def _sorted(known: _Known, request: AsofRequest) -> _Left:
 
 
 def _looked_up(known: _Known, request: AsofRequest, rows: int) -> tuple[Ints, pa.Table] | None:
-    """What `_match` returns, where the table finds the rows of keys at less cost than by a read of its history."""
+    """Return what `_match` does, where the table finds the rows of keys at less cost than by a read of its history."""
     if not len(known.time) or tuple(request.key_columns) != request.table.row_key:
         return None
     names = [name for name, _ in request.added]

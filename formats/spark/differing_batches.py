@@ -1,4 +1,4 @@
-"""What differs between two batches of a state, partition by partition, as pairs of rows.
+"""Differences between two batches of a state, partition by partition, as pairs of rows.
 
 Of two zips the table files are compared. Of a few neighbouring batches with files of changes the keys in these are
 looked up. Of other batches the whole partition is read twice.

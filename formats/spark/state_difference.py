@@ -91,7 +91,7 @@ def are_zips(*partitions: Partition) -> bool:
 def _zip_difference(
     before: Partition, after: Partition, ranges: Sequence[KeyBounds] | None
 ) -> Iterator[Differing] | None:
-    """What differs between two zips, None where they are not compared by their files."""
+    """Return the differences between two zips, None where they are not compared by their files."""
     family_id = family_of(after)
     if not are_zips(before, after) or family_id != family_of(before):
         return None

@@ -77,7 +77,7 @@ def in_order(value: Any) -> Any:
 
 
 def without_opaque(mine: Any, told: Any) -> Any:
-    """What Flink told, without the objects of the job's classes, of which no column has the parts."""
+    """Return a cell that Flink printed, without objects of the job's classes, whose parts are in no column."""
     if mine == "opaque":
         return mine
     if isinstance(mine, list) and isinstance(told, list) and len(mine) == len(told):

@@ -117,7 +117,7 @@ class Database:
             entries = entries[size:]
 
     def _of_last_level(self, key: bytes, entries: list[Entry]) -> list[Entry]:
-        """What is kept where nothing is below: no deletion, one put in place of operands, at times sequence 0."""
+        """Entries kept where nothing is below: no deletion, one put in place of operands, at times sequence 0."""
         if entries and entries[0][2] == DELETE:
             entries = entries[1:]
         if not entries:
