@@ -517,7 +517,7 @@ class CheckpointAt(StateAt):
         self, part: PartitionPart | LookupPart, read: Callable[..., Iterator[pa.RecordBatch]]
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(part, LookupPart):
-            return read_lookup(part, partial(read, lookup=part.ranges))
+            return read_lookup(part, lambda partition, ranges: read(partition, lookup=ranges))
         ranges = None if part.keys == (None, None) else [part.keys]
         base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
         return read(part.partition, base_version=base, key_ranges=ranges)

@@ -39,11 +39,12 @@ from statestore.formats.spark.providers.bulk_replay import (
 from statestore.formats.spark.providers.change_files import base_rows, changelog_lineage
 from statestore.formats.spark.providers.change_runs import Run, change_runs
 from statestore.formats.spark.providers.file_records import DELETE, Changes
+from statestore.formats.spark.providers.kept_lookups import looked_up
+from statestore.formats.spark.providers.kept_records import changes_in_ranges, rows_in_ranges
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_provider import (
     family_prefix,
     family_range,
-    read_zip,
     split_keys,
     zip_rows,
 )
@@ -53,7 +54,8 @@ from statestore.formats.spark.providers.snapshot_repair import (
     rows_of_whole_base,
     with_whole_base,
 )
-from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, changes_within, rows_in, rows_within
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, rows_in
+from statestore.formats.spark.providers.zip_files import read_zip
 from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
@@ -176,12 +178,19 @@ def _rows_of(
     whole = hashes or HashRange(hashes_of_keys(partition.store))
 
     def changes(kept: HashRange = whole) -> Iterator[Changes]:
-        for change in _changes_in(partition, plan.changes, family_id):
-            yield changes_kept(kept, change if key_ranges is None else changes_within(change, key_ranges))
+        read = partial(_changes_in, partition, plan.changes, family_id)
+        form = family_id, checkpoint.has_checksums
+        found = (
+            read() if key_ranges is None else changes_in_ranges(partition.folder, plan.changes, read, form, key_ranges)
+        )
+        yield from (changes_kept(kept, change) for change in found)
 
     def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
         return reading.rows(_base(partition, plan.base, family_id, reading.counted(over), key_ranges, family_ranges))
 
+    if not plan.changes:
+        yield from base(partial(_rows_alone, each, whole))
+        return
     with contextlib.suppress(FoundMerges):
         yield from bulk_rows(changes, base, whole, each)
         return
@@ -194,6 +203,11 @@ def _rows_of(
         yield from base(partial(_replayed, replay, each, kept))
         yield from (each(rows_in(batch)) for batch in replay.rest())
         del newest, replay
+
+
+def _rows_alone(each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
+    rows = rows_kept(kept, batch)
+    return [each(rows_in(rows))] if rows.num_rows else []
 
 
 def _replayed(replay: Replay, each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
@@ -386,14 +400,26 @@ def _base(
     if file is None:
         return iter(())
     if file.kind == "snapshot":
-        rows = base_rows(folder, file)
-        if key_ranges is not None:
-            rows = (rows_within(batch, key_ranges) for batch in rows)
+        read = partial(base_rows, folder, file)
+        rows = read() if key_ranges is None else rows_in_ranges(folder, file, read, key_ranges)
         return in_order(each, rows, reading_threads())
-    delimiter = partition.checkpoint.delimiter
-    return zip_rows(
-        folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=family_ranges or key_ranges
-    )
+    delimiter, ranges = partition.checkpoint.delimiter, family_ranges or key_ranges
+    if ranges is None:
+        return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id)
+    return _looked_up(folder, file, each, delimiter, [_as_range(within) for within in ranges])
+
+
+def _looked_up(
+    folder: Folder, file: DataFile, each: Callable[[pa.RecordBatch], T], delimiter: bytes, ranges: Sequence[KeyRange]
+) -> Iterator[T]:
+    found, left = looked_up(folder, file, ranges, delimiter)
+    yield from map(each, found)
+    if left:
+        yield from zip_rows(folder, file, each, delimiter=delimiter, key_ranges=left)
+
+
+def _as_range(within: KeyBounds | KeyRange) -> KeyRange:
+    return within if isinstance(within, KeyRange) else KeyRange(*within)
 
 
 def family_of(partition: Partition) -> int | None:
