@@ -89,7 +89,11 @@ def test_what_is_kept_is_bounded_and_what_was_used_last_stays(tmp_path: Path, mo
     path.write_bytes(b"one")
 
     def ask(number: int, size: int) -> None:
-        kept_result(number, [str(path)], lambda: (made.append(number), size))
+        def make() -> tuple[int, int]:
+            made.append(number)
+            return number, size
+
+        kept_result(number, [str(path)], make)
 
     fitting = MOST_BYTES // 4 - OVERHEAD
     for number in (0, 1, 2, 3, 0, 4, 0):
