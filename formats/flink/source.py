@@ -18,15 +18,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from statestore.formats.engine import (
-    FileFinding,
-    RestoreCheck,
-    Source,
-    StateAt,
-    StateInfo,
-    StateSize,
-    Version,
-)
+from statestore.formats.engine import FileFinding, RestoreCheck, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description

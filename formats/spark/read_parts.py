@@ -24,7 +24,8 @@ from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fie
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
 from statestore.formats.spark.key_lookup import KeyLookup, key_lookup, placement_hashes
-from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes, split_history
+from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes
+from statestore.formats.spark.providers.partition_splits import split_history
 from statestore.formats.spark.providers.stored_rows import MANY_RANGES, KeyBounds
 from statestore.formats.spark.readable_batches import explained, explained_damage
 from statestore.formats.spark.rows.key_placement import partition_of

@@ -7,7 +7,6 @@ family's id, values their checksums.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -45,7 +44,6 @@ from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_o
 from statestore.formats.spark.providers.rocksdb_provider import (
     family_prefix,
     family_range,
-    split_keys,
     zip_rows,
 )
 from statestore.formats.spark.providers.snapshot_repair import (
@@ -59,10 +57,6 @@ from statestore.formats.spark.providers.zip_files import read_zip
 from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
-_PART_BYTES = 16 << 20
-_HISTORY_BYTES = 6 << 20  # compressed bytes of files: changes are held in memory, and take many times as much there
-_COMPARED_BYTES = 64 << 20  # of zips that are compared with each other: little is held, and each part opens them all
-_MOST_PARTS = 256
 T = TypeVar("T")
 
 
@@ -168,7 +162,7 @@ def _rows_of(
 ) -> Iterator[T]:
     checkpoint = partition.checkpoint
     load_if_it_pays(sum(file.size for file in (plan.base, *plan.changes) if file is not None))
-    family_id = _family_id(partition, plan.base, checkpoint.batch.version)
+    family_id = family_id_at(partition, plan.base, checkpoint.batch.version)
     if family_id is None and partition.store.has_families:
         return
     family_ranges = None if lookup is None else ranges_of_family(family_id, lookup)
@@ -234,7 +228,7 @@ def plan_version(
     return plan_lineage(partition.files, version, uid, where, lineage, base_version=base_version, without=without)
 
 
-def _on_whole_base(partition: Partition, use: Callable[[DataFile | None], T]) -> T:
+def on_whole_base(partition: Partition, use: Callable[[DataFile | None], T]) -> T:
     """Return the result of ``use`` for the newest base of the checkpoint's batch that can be read."""
     version, uid = partition.checkpoint.batch.version, _uid(partition)
     return with_whole_base(lambda without: plan_version(partition, version, uid, None, without), use)
@@ -247,7 +241,7 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
     Raises NotFoundError SPARK_STATE_NOT_FOUND.
     """
     version, uid = partition.checkpoint.batch.version, _uid(partition)
-    base, tables = _on_whole_base(partition, lambda base: (base, _tables(partition, base)))
+    base, tables = on_whole_base(partition, lambda base: (base, _tables(partition, base)))
     others = [] if base is None else [file.name for file in partition.files if file.kind == base.kind and file != base]
     plan = plan_version(partition, version, uid, None, others)
     return [*([] if base is None else [base]), *tables, *plan.changes]
@@ -287,7 +281,7 @@ class _FamilyOf:
         is_change = file.kind in CHANGES
         if self.version is None or self.version != file.version - is_change:
             base = _base_of(self.partition, file.version, file.uid) if is_change else file
-            self.id = _family_id(self.partition, base, file.version)
+            self.id = family_id_at(self.partition, base, file.version)
         self.version = file.version
         return self.id
 
@@ -341,7 +335,7 @@ def version_changes(partition: Partition, versions: Sequence[tuple[int, str | No
 
 def _logged_changes(partition: Partition, files: Sequence[DataFile]) -> Iterator[Run]:
     first = files[0]
-    family_id = _family_id(partition, _base_of(partition, first.version, first.uid), first.version)
+    family_id = family_id_at(partition, _base_of(partition, first.version, first.uid), first.version)
     if family_id is None and partition.store.has_families:
         return
     for run in change_runs(partition.folder, files):
@@ -428,7 +422,7 @@ def family_of(partition: Partition) -> int | None:
     None for a store without families, or before this family was created.
     """
     version = partition.checkpoint.batch.version
-    return _family_id(partition, _base_of(partition, version, _uid(partition)), version)
+    return family_id_at(partition, _base_of(partition, version, _uid(partition)), version)
 
 
 def of_family(family_id: int | None, bounds: Sequence[KeyBounds]) -> list[KeyBounds]:
@@ -453,49 +447,7 @@ def ranges_of_family(family_id: int | None, ranges: Sequence[KeyRange]) -> list[
     ]
 
 
-def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
-    """Split a large partition into ranges of stored keys of about one size; at most ``most``, often one."""
-
-    def split(base: DataFile | None) -> list[KeyBounds]:
-        if base is None or base.kind != "zip":
-            return [(None, None)]
-        return split_keys(partition.folder, base, _family_id(partition, base, base.version), _PART_BYTES, most)
-
-    return _on_whole_base(partition, split)
-
-
-def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
-    """Split a partition into ranges of keys, without the id of a column family, with about equal amounts of written
-    bytes.
-
-    The amounts are those of these versions. Often one range is returned. Only the newest zip shows where keys can be
-    split.
-    """
-    return _on_whole_base(partition, partial(_split_history, partition, versions))
-
-
-def _split_history(partition: Partition, versions: Collection[int], base: DataFile | None) -> list[KeyBounds]:
-    if base is None or base.kind != "zip":
-        return [(None, None)]
-    written = [file for file in partition.files if file.version in versions]
-    tables = set[tuple[str, int]]()
-    for file in written:
-        with contextlib.suppress(CorruptError):  # others may say as much, and readers of this zip report the error
-            tables |= set(read_zip(partition.folder, file).tables.values()) if file.kind == "zip" else set()
-    logged = sum(file.size for file in written if file.kind == "changelog")
-    total = sum(size for _, size in tables) + logged
-    parts = min(total // (_HISTORY_BYTES if logged else _COMPARED_BYTES), _MOST_PARTS)
-    if parts < 2:
-        return [(None, None)]
-    family_id = _family_id(partition, base, base.version)
-    size = sum(size for _, size in read_zip(partition.folder, base).tables.values())
-    ranges = split_keys(partition.folder, base, family_id, max(size // parts, 1), parts)
-    prefix = 0 if family_id is None else len(family_prefix(family_id))
-    points = [stop[prefix:] for _, stop in ranges[:-1] if stop is not None]
-    return list(itertools.pairwise([None, *points, None]))
-
-
-def _family_id(partition: Partition, base: DataFile | None, version: int) -> int | None:
+def family_id_at(partition: Partition, base: DataFile | None, version: int) -> int | None:
     """The id of the partition's family as of a version whose base is known, or may not be.
 
     None for a store without families, or if this family has not been created yet. Ids stay the same until Spark
