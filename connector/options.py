@@ -10,8 +10,8 @@ from datetime import tzinfo
 from typing import Literal
 
 from statestore.catalog.reads.arguments import RANGE, right_names
-from statestore.formats.engine import EngineOption
 from statestore.formats.engine_arguments import flag, python_name
+from statestore.formats.engine_offer import EngineOption
 from statestore.formats.engines import engine_options, engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError

@@ -25,9 +25,6 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.jobs import Job, KeyedOperator, RestoreFinding
-from statestore.formats.notices import STRICT
-from statestore.formats.places.folder import Folder
-from statestore.formats.places.locations import Location
 from statestore.formats.values.filters import Filter
 
 
@@ -452,11 +449,25 @@ class Source(Reader, ABC):
         for piece in self.slices(state, [old, new], ()):
             contents = [self.content(at, piece) for at in ats]
             if contents[0] is None or contents[0] != contents[1]:
+                # Equal rows of a bag are told from each other by their number in the whole slice.
+                found = self.differing_slice(ats[0], ats[1], piece, columns) if self.info(state).row_key else None
+                if found is not None:
+                    yield from found
+                    continue
                 before, after = (
                     [batch for part in self.slice_parts(at, piece, ()) for batch in at.rows(part, names, ())]
                     for at, names in zip(ats, columns, strict=True)
                 )
                 yield before, after
+
+    def differing_slice(
+        self, old: StateAt, new: StateAt, piece: Any, columns: Sequence[Collection[str]]
+    ) -> Iterator[tuple[Sequence[pa.RecordBatch], Sequence[pa.RecordBatch]]] | None:
+        """Pairs of the rows of two versions in a slice, as `differing_rows` returns them for a state.
+
+        None, as by default: both versions of the slice are to be read in whole.
+        """
+        return None
 
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
         """Picklable slices that may hold rows which pass the filters; by default one for all rows.
@@ -520,61 +531,3 @@ class Opening(Protocol):
     """The means to open a source anew; picklable."""
 
     def open(self) -> Source: ...
-
-
-@dataclass(frozen=True)
-class EngineOption:
-    """An option of an engine, for every door: ``name`` is Spark's spelling. ``kind``: int, bool or text.
-
-    ``alias`` is the option of every table for which it is another spelling. ``feed``: the option asks for a change feed
-    of the engine's own, whose rows are those of a state. ``describes``: the option says how states are to be read, and
-    does not select one, so it goes with the path of a state.
-    """
-
-    name: str
-    kind: str
-    meaning: str
-    alias: str = ""
-    feed: bool = False
-    describes: bool = False
-
-
-SHARED_OPTIONS = (
-    EngineOption(
-        STRICT, "bool", "refuse rows that may not be current or complete, in place of a notice; false", describes=True
-    ),
-)
-"""Options of the reads of every engine (`statestore.formats.notices`)."""
-
-
-def _nothing(_: Folder) -> str:
-    return ""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """The reader of one stream processor's state. A module listed in ``statestore.formats.engines``, or named by an
-    installed package as an entry point, holds one as ``ENGINE``.
-
-    ``expects`` is what the engine reads, for errors ("checkpoint of Structured Streaming"). ``recognises`` returns
-    whether a folder is state of this engine; listing it is one request for all engines. ``open`` opens it. It gets all
-    options of a read, by name, and refuses those of its own that do not go together. ``schemes`` are those of locations
-    that belong to the engine and are no folders: a server, whose path is the name of a state or empty. ``unreadable``
-    says of a folder that is not recognised what the engine has written there all the same, such as the checkpoint of a
-    query before its first commit, and why there is no state in it; "" for anything else. ``includes_below``: folders of
-    this engine below a recognised one are part of it.
-    """
-
-    name: str
-    expects: str
-    options: tuple[EngineOption, ...]
-    recognises: Callable[[Folder], bool]
-    open: Callable[[Location, Mapping[str, str]], Source]
-    schemes: tuple[str, ...] = ()
-    unreadable: Callable[[Folder], str] = _nothing
-    includes_below: bool = False
-
-    @property
-    def read_options(self) -> tuple[EngineOption, ...]:
-        """The options of reads of this engine's state: its own, and those that all engines have."""
-        return (*self.options, *SHARED_OPTIONS)

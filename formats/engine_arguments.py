@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from statestore.formats.engine import EngineOption
+from statestore.formats.engine_offer import EngineOption
 from statestore.formats.engines import engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, close_matches, shown

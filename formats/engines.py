@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from statestore.formats.engine import Engine, EngineOption, Source
+from statestore.formats.engine import Source
+from statestore.formats.engine_offer import Engine, EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.folder import Folder

@@ -20,7 +20,7 @@ from statestore.catalog.reads.added_columns import CHANGE_COLUMNS, CHANGE_TYPES,
 from statestore.catalog.reads.row_pairs import Side, counted_rows, differences, keyed_rows, others, pairs
 from statestore.formats.engine import Source, StateAt, StateInfo, Version
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, RowPair
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.types import TIME
 from statestore.formats.values.wider_types import cast_wider
@@ -83,6 +83,12 @@ class Slice:
             return Rows(batch, counted_rows(values))
         return Rows(batch, keyed_rows(keys, values))
 
+    def differing(self, old: StateAt, new: StateAt) -> Iterator[RowPair] | None:
+        """Return pairs of rows that hold all which differ between two versions; None where both are to be read."""
+        if not self.info.row_key or self.filters:  # filters may name few keys, and rows of a bag are told by all of it
+            return None
+        return self.source.differing_slice(old, new, self.piece, (self.schema.names, self.schema.names))
+
     def content(self, at: StateAt) -> object:
         """Return a value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
         return self.source.content(at, self.piece)
@@ -94,15 +100,15 @@ def read_compared(split: ComparedSplit, state: str, query: Query) -> Iterator[pa
     piece = Slice(source, source.info(state), source.shared_schema(state), split.piece, query.filters)
     empty = piece.of([])
     if query.mode == "history":
-        yield from _history(_steps(piece, split.versions, None), empty, split, query)
+        yield from _history(_steps(piece, split.versions), empty, split, query)
         return
     first = None if split.before is None else source.at(state, split.before.number)
-    yield from _changes(_steps(piece, split.versions, first), empty if first is None else piece.rows(first))
+    yield from _changes(piece, split.versions, first, empty)
 
 
-def _steps(piece: Slice, versions: Sequence[Version], before: StateAt | None) -> Iterator[tuple[Version, Rows | None]]:
+def _steps(piece: Slice, versions: Sequence[Version]) -> Iterator[tuple[Version, Rows | None]]:
     """Yield each version with its rows; None if these are the rows of the version before."""
-    last = None if before is None else piece.content(before)
+    last = None
     for version in versions:
         at = piece.source.at(piece.info.name, version.number)
         content = piece.content(at)
@@ -110,24 +116,45 @@ def _steps(piece: Slice, versions: Sequence[Version], before: StateAt | None) ->
         last = content
 
 
-def _changes(steps: Iterator[tuple[Version, Rows | None]], before: Rows) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of each version."""
-    for version, after in steps:
-        if after is None:
-            continue
-        left, right, changed = _compared(before.side, after.side)
-        removed, added = others(before.batch.num_rows, left), others(after.batch.num_rows, right)
-        kinds = (
-            (INSERT, after, added),
-            (PREIMAGE, before, left[changed]),
-            (POSTIMAGE, after, right[changed]),
-            (DELETE, before, removed),
-        )
-        for kind, rows, chosen in kinds:
-            if len(chosen):
-                batch = rows.batch.take(pa.array(chosen))
-                yield _with_columns(batch, _change_cells(kind, version, len(chosen)), CHANGE_COLUMNS)
-        before = after
+def _changes(piece: Slice, versions: Sequence[Version], old: StateAt | None, empty: Rows) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of each version; ``old`` is the state before the first, None for the empty state.
+
+    A version is read in whole only where the engine does not tell by other means which rows may differ.
+    """
+    before = empty if old is None else None
+    for version in versions:
+        new = piece.source.at(piece.info.name, version.number)
+        if old is not None:
+            content = piece.content(old)
+            if content is not None and content == piece.content(new):
+                old = new
+                continue
+            found = piece.differing(old, new)
+            if found is not None:
+                for gone, come in found:
+                    yield from _changes_between(piece.of(gone), piece.of(come), version)
+                old, before = new, None
+                continue
+            before = piece.rows(old) if before is None else before
+        after = piece.rows(new)
+        assert before is not None
+        yield from _changes_between(before, after, version)
+        old, before = new, after
+
+
+def _changes_between(before: Rows, after: Rows, version: Version) -> Iterator[pa.RecordBatch]:
+    left, right, changed = _compared(before.side, after.side)
+    removed, added = others(before.batch.num_rows, left), others(after.batch.num_rows, right)
+    kinds = (
+        (INSERT, after, added),
+        (PREIMAGE, before, left[changed]),
+        (POSTIMAGE, after, right[changed]),
+        (DELETE, before, removed),
+    )
+    for kind, rows, chosen in kinds:
+        if len(chosen):
+            batch = rows.batch.take(pa.array(chosen))
+            yield _with_columns(batch, _change_cells(kind, version, len(chosen)), CHANGE_COLUMNS)
 
 
 def _history(

@@ -29,15 +29,7 @@ from statestore.catalog.engines.version_rules import (
 )
 from statestore.catalog.log.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.catalog.reads.added_columns import CHANGE_COLUMNS
-from statestore.formats.engine import (
-    Opening,
-    Part,
-    Reader,
-    Source,
-    StateAt,
-    StateInfo,
-    Version,
-)
+from statestore.formats.engine import Opening, Part, Reader, Source, StateAt, StateInfo, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 from statestore.formats.notices import notify

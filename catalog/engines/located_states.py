@@ -8,7 +8,7 @@ from pathlib import Path
 
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.places_below import hint_of, places_below
-from statestore.formats.engine import Engine
+from statestore.formats.engine_offer import Engine
 from statestore.formats.engines import (
     EngineOpening,
     describe_only,

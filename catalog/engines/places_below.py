@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from statestore.catalog.log.store_spec import STORE_FILE
-from statestore.formats.engine import Engine
+from statestore.formats.engine_offer import Engine
 from statestore.formats.engines import recognised, unreadable
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import folder_at

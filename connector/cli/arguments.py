@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 if typing.TYPE_CHECKING:
-    from statestore.formats.engine import EngineOption
+    from statestore.formats.engine_offer import EngineOption
 
 STORE_FILE, KEYED = "store.json", b'"keyed"'  # loading the catalog would take too long for a shell
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from statestore.formats.engine import (
     DeltaPart,
-    Engine,
-    EngineOption,
     HoldsPast,
     Part,
     RestoreCheck,
@@ -21,6 +19,7 @@ from statestore.formats.engine import (
     Version,
     WholePart,
 )
+from statestore.formats.engine_offer import Engine, EngineOption
 from statestore.formats.jobs import Job, JobInput, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, open_location

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from statestore.formats.engine import Engine, Source
+from statestore.formats.engine import Source
+from statestore.formats.engine_offer import Engine
 from statestore.formats.flink.flink_options import OPTIONS
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statestore.formats.engine import EngineOption
+from statestore.formats.engine_offer import EngineOption
 
 OPTIONS = (
     EngineOption("job", "text", "Of several jobs in a folder, the one with this id or its first digits."),

@@ -11,25 +11,18 @@ import contextlib
 import hashlib
 import itertools
 import pickle
-from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from statestore.formats.engine import (
-    FileFinding,
-    RestoreCheck,
-    Source,
-    StateAt,
-    StateInfo,
-    StateSize,
-    Version,
-)
+from statestore.formats.engine import FileFinding, RestoreCheck, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
+from statestore.formats.flink.differing_snapshots import content_of_groups, differing_groups
 from statestore.formats.flink.element_forms import enumerator_bytes
 from statestore.formats.flink.flink_settings import FlinkSettings
 from statestore.formats.flink.folder_findings import folder_findings, lost_files
@@ -37,7 +30,6 @@ from statestore.formats.flink.java_classes.job_code import KnownClasses
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
-from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_copy, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import DAMAGED, MISSING, handles_bytes, needed_files
@@ -58,6 +50,7 @@ from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedF
 from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.locations import Location
 from statestore.formats.replaced_versions import is_gone
+from statestore.formats.state_table import RowPair
 from statestore.formats.values.filters import Filter
 
 SLICE_BYTES = 64 << 20
@@ -67,8 +60,6 @@ LEAST_GAP_US = 20_000
 """One snapshot is not completed so soon after another: of 189 pairs that jobs took in a hurry the closest has 27 ms."""
 _MOST_OPENED = 4
 _opened: dict[bytes, FlinkSource] = {}  # sources that came with tasks, by a digest of what they are
-_WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
-"""Files of RocksDB that differ in each checkpoint and hold no rows; a write-ahead log does."""
 
 
 @dataclass(frozen=True)
@@ -320,18 +311,13 @@ class FlinkSource(Source):
 
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
         """The files with rows behind a slice: with equal ones, a database has equal rows."""
-        if piece is None or not isinstance(at, KeyedAt):
-            return None
-        found: list[Hashable] = []
-        for each, _ in at.stored:
-            handle = each.handle
-            if handle.first_group >= piece.stop or handle.first_group + handle.groups <= piece.start:
-                continue
-            if not isinstance(handle, RocksHandle):
-                return None
-            files = [pair for pair in (*handle.shared, *handle.private) if not pair[0].startswith(_WITHOUT_ROWS)]
-            found.append((handle.first_group, handle.groups, tuple(sorted(files, key=lambda pair: pair[0]))))
-        return (str(at.schema), tuple(found))
+        return None if piece is None else content_of_groups(at, piece)
+
+    def differing_slice(
+        self, old: StateAt, new: StateAt, piece: Any, columns: Sequence[Collection[str]]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows that differ between two databases of RocksDB, which may share table files."""
+        return None if piece is None else differing_groups(old, new, piece, columns)
 
     def keyed_operators(self, version: int | None = None) -> Sequence[KeyedOperator]:
         snapshot = self._snapshot(self.refs[-1][0] if version is None else self._known(version))

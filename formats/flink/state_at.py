@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from statestore.formats.flink.columns.faults import NullMapKeyError
 from statestore.formats.flink.found_classes import Change, rows_with_classes
 from statestore.formats.flink.java_classes.job_code import JobCode
 from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children, replaced
-from statestore.formats.flink.snapshot.handles import ChangelogHandle, RocksHandle
+from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import (
     DAMAGED,
@@ -156,17 +157,27 @@ class KeyedAt(OperatorAt):
         if change is not None:
             stored, form = replaced(stored, change), replaced(form, change)
             others = {name: replaced(each, change) for name, each in others.items()}
-        reading = KeyedReading(self.files_of, form, self.groups, part.first, part.last, wanted, self.label, others)
+        reading = replace(self.reading(part.first, part.last, wanted), form=form, others=others)
         found = self._stored_rows(reading, stored, part, filters)
         if form.schema != self.columns:
             found = (_in_columns(batch, self.columns, wanted) for batch in found)
-        try:
+        with self.explaining(form, stored.handle):
             yield from found
+
+    def reading(self, first: int, last: int, columns: Collection[str]) -> KeyedReading:
+        """A read of columns of some key groups."""
+        return KeyedReading(self.files_of, self.form, self.groups, first, last, columns, self.label, self.others)
+
+    @contextmanager
+    def explaining(self, form: KeyedForm, handle: KeyGroupHandle | RocksHandle | ChangelogHandle) -> Iterator[None]:
+        """Let errors of the rows of a subtask name its files, and what a user can do."""
+        try:
+            yield
         except NullMapKeyError as error:
             raise with_option(error, self.origin.state, form) from error
         except CorruptError as error:
             more = _OTHER_SCHEMA if error.code == ErrorCode.FLINK_ROW and _has_avro(form.stored) else ""
-            handles = (handle for _, handle in handles_of_keyed(stored.handle, ""))
+            handles = (stream for _, stream in handles_of_keyed(handle, ""))
             raise naming_files(CorruptError(error.code, f"{error.message}{more}"), handles) from error
 
     def _stored_rows(

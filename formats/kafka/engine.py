@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from statestore.formats.engine import Engine, EngineOption, Source
+from statestore.formats.engine import Source
+from statestore.formats.engine_offer import Engine, EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.folder import Folder

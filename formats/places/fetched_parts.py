@@ -23,9 +23,12 @@ _lock = Lock()
 _bytes = 0
 
 
-def is_settled(modified: float) -> bool:
-    """Return whether an object with this time of change (epoch seconds) keeps it if it is replaced from now on."""
-    return time.time() - modified >= SETTLED_SECONDS
+def is_settled(modified: float, since: float | None = None) -> bool:
+    """Return whether an object with this time of change (epoch seconds) gets another one if it is replaced from now on.
+
+    ``since``: the moment from which on, in place of now.
+    """
+    return (time.time() if since is None else since) - modified >= SETTLED_SECONDS
 
 
 def kept_part(key: Hashable) -> bytes | None:

@@ -48,6 +48,12 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
+def for_each(work: Callable[[P], object], pieces: Iterable[P], threads: int) -> None:
+    """Call ``work`` for each piece. Raises the first error; pieces that are not begun by then are left out."""
+    for _ in in_order(work, pieces, threads):
+        pass
+
+
 def in_order(work: Callable[[P], R], pieces: Iterable[P], threads: int) -> Iterator[R]:
     """Yield ``work(piece)`` for each piece in order.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 
 BYTEWISE = b"leveldb.BytewiseComparator"
 _NAME = re.compile(rb"MANIFEST-\d{1,20}\n?")
-_LOG = re.compile(r"(\d{1,20})\.log")
+_LOG = re.compile(r"\d{1,20}\.log")
 PAGE, HEADER, _NUMBERED_HEADER = 32768, 7, 11
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
@@ -96,13 +96,30 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
     with blob files, a write-ahead log with records, or another order of keys.
     """
     path, replay = _replayed(directory)
+    with os.scandir(directory) as entries:
+        logs = {entry.name: entry.stat().st_size for entry in entries if _LOG.fullmatch(entry.name)}
+    return _families(replay, str(path), str(directory), logs)
+
+
+def families_of(files: Mapping[str, bytes], where: str) -> dict[str, FamilyFiles]:
+    """The column families of a directory whose files other than tables are given by name. Raises as `read_families`;
+    ``where`` names the directory in errors.
+    """
+    name = _named(files.get("CURRENT", b""), where)
+    if name not in files:
+        raise corrupt(where, f"found no {name}, which CURRENT names")
+    logs = {each: len(content) for each, content in files.items() if _LOG.fullmatch(each)}
+    return _families(_replay_of(files[name], f"{where}, {name}"), f"{where}, {name}", where, logs)
+
+
+def _families(replay: _Replay, path: str, where: str, logs: Mapping[str, int]) -> dict[str, FamilyFiles]:
     if replay.broken is not None:
         raise replay.broken
     missing = [name for tag, name in _MUST_BE.items() if tag not in replay.seen]
     if missing:
-        raise corrupt(str(path), f"found no {' and no '.join(missing)} in it")
-    _check_logs(directory, replay)
-    return {each.name: _checked(number, each, str(directory)) for number, each in replay.families.items()}
+        raise corrupt(path, f"found no {' and no '.join(missing)} in it")
+    _check_logs(where, logs, replay)
+    return {each.name: _checked(number, each, where) for number, each in replay.families.items()}
 
 
 def next_file_number(directory: Path) -> int:
@@ -147,9 +164,14 @@ def manifest_of(directory: Path) -> Path:
         name = read_regular(current, MAX_METADATA_BYTES)[:64]
     except OSError as error:
         raise corrupt(str(directory), f"cannot be opened as RocksDB ({error})") from error
-    if not _NAME.fullmatch(name):
-        raise corrupt(str(current), f"found {name!r}, expected the name of a MANIFEST file")
-    return directory / name.decode().strip()
+    return directory / _named(name, str(current))
+
+
+def _named(current: bytes, path: str) -> str:
+    """The name that the content of CURRENT is."""
+    if not _NAME.fullmatch(current):
+        raise corrupt(path, f"found {current!r}, expected the name of a MANIFEST file")
+    return current.decode().strip()
 
 
 def _replayed(directory: Path) -> tuple[Path, _Replay]:
@@ -159,21 +181,26 @@ def _replayed(directory: Path) -> tuple[Path, _Replay]:
         data = read_regular(path, MAX_METADATA_BYTES)
     except OSError as error:
         raise corrupt(str(directory), f"cannot be opened as RocksDB ({error})") from error
+    return path, _replay_of(data, str(path))
+
+
+def _replay_of(data: bytes, path: str) -> _Replay:
+    """Return what the edits of a MANIFEST say."""
     replay = _Replay({0: _Family("default")})
-    groups = _groups(_records(data, str(path)), str(path))
+    groups = _groups(_records(data, path), path)
     while True:
         try:
             group = next(groups)
         except StopIteration:
-            return path, replay
+            return replay
         except _CutOff as error:
             replay.broken = error
-            return path, replay
+            return replay
         for edit in group:
             try:
                 _apply(edit, replay)
             except Malformed as error:
-                raise corrupt(str(path), f"found a damaged version edit: {error}") from error
+                raise corrupt(path, f"found a damaged version edit: {error}") from error
 
 
 def _checked(number: int, family: _Family, where: str) -> FamilyFiles:
@@ -193,13 +220,12 @@ def _read_order(file: TableEntry) -> tuple[int, int, bytes, int]:
     return (file.level, -file.number, b"", 0) if file.level == 0 else (file.level, 0, file.smallest, -file.newest)
 
 
-def _check_logs(directory: Path, replay: _Replay) -> None:
+def _check_logs(where: str, logs: Mapping[str, int], replay: _Replay) -> None:
+    """Raise `Unreadable` for a write-ahead log, of which ``logs`` has the sizes by name, that may be needed."""
     needed = max(replay.min_log, min((f.log_number for f in replay.families.values()), default=0))
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            match = _LOG.fullmatch(entry.name)
-            if match and int(match[1]) >= needed and entry.stat().st_size:
-                raise Unreadable(f"{entry.path} may hold records that are in no table file yet")
+    for name, size in logs.items():
+        if int(name.removesuffix(".log")) >= needed and size:
+            raise Unreadable(f"{where}/{name} may hold records that are in no table file yet")
 
 
 def _records(data: bytes, path: str) -> Iterator[bytes]:

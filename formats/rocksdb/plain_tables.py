@@ -7,7 +7,6 @@ version of a key wins, and operands are joined as RocksDB's StringAppendOperator
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import ge, itemgetter
 from pathlib import Path
+from typing import Protocol
 
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.fields import Malformed, varint
@@ -26,6 +26,7 @@ from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, read_
 from statestore.formats.rocksdb.table_head import TWO_LEVEL_INDEX, TableHead, check_readable, read_head
 
 _DELETE, _PUT, _MERGE, _SINGLE_DELETE = 0, 1, 2, 7
+_TAG, _ONE_BYTE = 8, 128
 _HASHED, _UNKNOWN_LAYOUT = 1 << 31, 7 << 28
 Version = tuple[bytes, int, bytes]
 """User key, negative sequence and type (newer versions come first), value."""
@@ -35,21 +36,22 @@ Index = tuple[list[bytes], list[BlockHandle]]
 
 @dataclass(frozen=True)
 class PlainTable:
-    """An open table file."""
+    """An open table file. ``index`` is the block of its index, if it was read before."""
 
     head: TableHead
     descriptor: int
+    index: bytes | None = None
 
     def versions(self, within: KeyRange, backwards: bool) -> Iterator[Version]:
-        """Yield the entries of blocks that may hold keys of a range, and of no others, in order."""
-        separators, handles = self._blocks(self._index(self.head.index), within)
+        """Yield the entries of a range in order. Blocks that cannot hold one are not read."""
+        separators, handles = self._blocks(self._top_index(), within)
         if self.head.index_kind == TWO_LEVEL_INDEX:
-            parts = [self._blocks(self._index(handle), within) for handle in handles]
+            parts = [self._blocks(self._read(handle), within) for handle in handles]
             separators = [key for part in parts for key in part[0]]
             handles = [handle for part in parts for handle in part[1]]
         numbers, entries = range(len(handles)), 0
         for number in reversed(numbers) if backwards else numbers:
-            found = self._entries(handles[number])
+            found = self._entries(handles[number], within)
             entries += len(found)
             if any(map(ge, found, found[1:])):
                 raise corrupt(self.head.path, f"byte {handles[number].offset}: found keys out of order")
@@ -63,73 +65,96 @@ class PlainTable:
 
     def bounds(self) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
         """The first and the last key with their versions, by the blocks at both ends of the file."""
-        handles = self._index(self.head.index)[1]
-        if self.head.index_kind == TWO_LEVEL_INDEX:
-            handles = [part for at in (0, -1) for part in self._index(handles[at])[1]] if handles else []
-        entries = [self._entries(handles[at]) for at in (0, -1)] if handles else []
+        handles = self._blocks(self._top_index(), KeyRange())[1]
+        if self.head.index_kind == TWO_LEVEL_INDEX and handles:
+            handles = [part for at in (0, -1) for part in self._blocks(self._read(handles[at]), KeyRange())[1]]
+        entries = [self._entries(handles[at], KeyRange()) for at in (0, -1)] if handles else []
         if not all(entries) or not entries:
             raise Malformed("no rows")
         first, last = entries[0][0], entries[1][-1]
         return (first[0], -first[1]), (last[0], -last[1])
 
-    def _blocks(self, index: Index, within: KeyRange) -> Index:
-        separators, handles = index
-        first = 0 if within.first is None else bisect.bisect_left(separators, within.first)
-        # The block whose separator is the first not below ``stop`` may hold keys before it.
-        stop = len(handles) if within.stop is None else bisect.bisect_left(separators, within.stop, lo=first) + 1
-        return separators[first:stop], handles[first:stop]
+    def _top_index(self) -> bytes:
+        return self._read(self.head.index) if self.index is None else self.index
 
     def _read(self, handle: BlockHandle) -> bytes:
         return read_block(self.descriptor, handle, self.head.checksums, self.head.version, self.head.path)
 
-    def _index(self, handle: BlockHandle) -> Index:
-        block, short, strip = self._read(handle), self.head.has_short_handles, self.head.strip
-        keys: list[bytes] = []
+    def _blocks(self, index: bytes, within: KeyRange) -> Index:
+        """The blocks that may hold keys of a range. One whose separator is the first not below ``stop`` may do so."""
+        separators: list[bytes] = []
         handles: list[BlockHandle] = []
-        at, end, key = 0, _end_of_entries(block, self.head.path), b""
+        for separator, handle in self._index_entries(index, within.first):
+            if within.first is None or separator >= within.first:
+                separators.append(separator)
+                handles.append(handle)
+                if within.stop is not None and separator >= within.stop:
+                    break
+        return separators, handles
+
+    def _index_entries(self, block: bytes, first: bytes | None) -> Iterator[tuple[bytes, BlockHandle]]:
+        """Yield the entries of an index in order, some below ``first`` among them and all others."""
+        short, strip, end = self.head.has_short_handles, self.head.strip, _end_of_entries(block, self.head.path)
+        at = 0 if first is None else _restart_before(block, end, first, strip, short)
+        key, found = b"", BlockHandle(0, 0)
         while at < end:
-            shared, at = varint(block, at, end)
-            own, at = varint(block, at, end)
-            if not short:
-                _, at = varint(block, at, end)  # the length of the handle, which says itself where it ends
+            shared, own, at = _index_key(block, at, end, short)
             if shared > len(key) or at + own > end:
                 raise Malformed("the index of its blocks")
             key, at = key[:shared] + block[at : at + own], at + own
             if short and shared:
                 change, at = varint(block, at, end)
-                before = handles[-1]
-                found = BlockHandle(before.offset + before.size + TRAILER, before.size + (change >> 1 ^ -(change & 1)))
+                found = BlockHandle(found.offset + found.size + TRAILER, found.size + (change >> 1 ^ -(change & 1)))
             else:
                 offset, at = varint(block, at, end)
                 size, at = varint(block, at, end)
                 found = BlockHandle(offset, size)
             if found.size < 0 or found.offset + found.size + TRAILER > self.head.size:
                 raise Malformed("blocks that lie behind the end of the file")
-            keys.append(key[: len(key) - self.head.strip] if strip else key)
-            handles.append(found)
-        return keys, handles
+            yield key[: len(key) - strip] if strip else key, found
 
-    def _entries(self, handle: BlockHandle) -> list[Version]:
-        block = self._read(handle)
+    def _entries(self, handle: BlockHandle, within: KeyRange) -> list[Version]:
+        """The entries of a block that are in a range."""
+        block, first, stop = self._read(handle), within.first or b"", within.stop
         found: list[Version] = []
-        at, end, key = 0, _end_of_entries(block, self.head.path), b""
+        end, key = _end_of_entries(block, self.head.path), b""
+        at = _restart_before(block, end, first, _TAG, short=False) if first else 0
         while at < end:
-            shared, at = varint(block, at, end)
-            own, at = varint(block, at, end)
-            size, at = varint(block, at, end)
+            shared, own, size = block[at], block[at + 1], block[at + 2]
+            if shared < _ONE_BYTE and own < _ONE_BYTE and size < _ONE_BYTE:
+                at += 3
+            else:
+                shared, at = varint(block, at, end)
+                own, at = varint(block, at, end)
+                size, at = varint(block, at, end)
             behind = at + own
-            if shared > len(key) or shared + own < 8 or behind + size > end:
+            if shared > len(key) or shared + own < _TAG or behind + size > end:
                 raise Malformed(f"byte {handle.offset}: a block holds malformed entries")
             key = key[:shared] + block[at:behind]
             at = behind + size
-            found.append((key[:-8], -int.from_bytes(key[-8:], "little"), block[behind:at]))
+            user = key[:-_TAG]
+            if user < first:
+                continue
+            if stop is not None and user >= stop:
+                break
+            found.append((user, -int.from_bytes(key[-_TAG:], "little"), block[behind:at]))
         return found
+
+
+class Table(Protocol):
+    """A table file whose entries can be read."""
+
+    @property
+    def head(self) -> TableHead: ...
+
+    def versions(self, within: KeyRange, backwards: bool) -> Iterator[Version]:
+        """Yield the entries of a range in order."""
 
 
 class PlainFamily:
     """A column family whose table files are open. ``delimiter`` joins operands; None: they are refused."""
 
-    def __init__(self, runs: Sequence[Sequence[PlainTable]], where: str, delimiter: bytes | None) -> None:
+    def __init__(self, runs: Sequence[Sequence[Table]], where: str, delimiter: bytes | None) -> None:
         self._runs, self._where, self._delimiter = runs, where, delimiter
 
     @property
@@ -152,7 +177,7 @@ class PlainFamily:
         except Malformed as error:
             raise corrupt(self._where, f"a table file is malformed: {error}") from error
 
-    def _versions(self, run: Sequence[PlainTable], within: KeyRange, backwards: bool) -> Iterator[Version]:
+    def _versions(self, run: Sequence[Table], within: KeyRange, backwards: bool) -> Iterator[Version]:
         for table in reversed(run) if backwards else run:
             yield from table.versions(within, backwards)
 
@@ -210,6 +235,35 @@ def _runs(directory: Path, family: FamilyFiles, opened: ExitStack) -> list[list[
         check_readable(head)
         runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(PlainTable(head, descriptor))
     return list(runs.values())
+
+
+def _index_key(block: bytes, at: int, end: int, short: bool) -> tuple[int, int, int]:
+    """(bytes that the key of an entry shares with the one before, bytes of its own, where these are)."""
+    shared, at = varint(block, at, end)
+    own, at = varint(block, at, end)
+    if not short:
+        _, at = varint(block, at, end)  # the length of the handle, which says itself where it ends
+    return shared, own, at
+
+
+def _restart_before(block: bytes, end: int, first: bytes, strip: int, short: bool) -> int:
+    """Where the last entry with a whole key below ``first`` begins; 0 where there is none."""
+    low, high = 0, (int.from_bytes(block[-4:], "little") & ~(_HASHED | _UNKNOWN_LAYOUT)) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        at = _restart(block, end, middle)
+        shared, own, at = _index_key(block, at, end, short)
+        if shared or at + own > end:
+            raise Malformed("the index of its blocks")
+        if block[at : at + own - strip] < first:
+            low = middle
+        else:
+            high = middle - 1
+    return _restart(block, end, low) if low else 0
+
+
+def _restart(block: bytes, end: int, number: int) -> int:
+    return int.from_bytes(block[end + 4 * number : end + 4 * number + 4], "little")
 
 
 def _end_of_entries(block: bytes, path: str) -> int:

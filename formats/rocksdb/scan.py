@@ -48,23 +48,30 @@ def scan_family(
     A batch has rows of several ranges: a thousand keys are then one batch, and not a thousand. The scan ends after
     ``most_rows`` and returns the remaining ranges. Raises as `opened_families`, also about ``delimiter``.
     """
-    rows_read = 0
     with opened_family(directory, family, delimiter=delimiter) as table:
-        by_holes = itertools.groupby(enumerate(ranges), lambda each: bool(each[1].rest) and most_rows is not None)
-        for has_holes, group in by_holes:
-            if has_holes:
-                for number, within in group:
-                    left = yield from _skipping(table, within, batch_rows)
-                    if left is not None:
-                        return [left, *ranges[number + 1 :]]
-                continue
-            pairs = _PairsOfRanges(table, tuple(group))
-            for batch in rows_of(iter(pairs), batch_rows):
-                yield batch
-                rows_read += batch.num_rows
-                if most_rows is not None and rows_read >= most_rows:
-                    last: bytes = batch.column(0)[-1].as_py()
-                    return [KeyRange(last + b"\0", ranges[pairs.number].stop), *ranges[pairs.number + 1 :]]
+        return (yield from scan_opened(table, ranges, batch_rows, most_rows))
+
+
+def scan_opened(
+    table: Family, ranges: Sequence[KeyRange], batch_rows: int, most_rows: int | None = None
+) -> Generator[pa.RecordBatch, None, list[KeyRange]]:
+    """Yield the rows of each range of an open column family, as `scan_family`."""
+    rows_read = 0
+    by_holes = itertools.groupby(enumerate(ranges), lambda each: bool(each[1].rest) and most_rows is not None)
+    for has_holes, group in by_holes:
+        if has_holes:
+            for number, within in group:
+                left = yield from _skipping(table, within, batch_rows)
+                if left is not None:
+                    return [left, *ranges[number + 1 :]]
+            continue
+        pairs = _PairsOfRanges(table, tuple(group))
+        for batch in rows_of(iter(pairs), batch_rows):
+            yield batch
+            rows_read += batch.num_rows
+            if most_rows is not None and rows_read >= most_rows:
+                last: bytes = batch.column(0)[-1].as_py()
+                return [KeyRange(last + b"\0", ranges[pairs.number].stop), *ranges[pairs.number + 1 :]]
     return []
 
 
@@ -105,7 +112,8 @@ def _skipping(table: Family, within: KeyRange, batch_rows: int) -> Generator[pa.
 READER = "STATESTORE_ROCKSDB_READER"
 _SCANNER, _ROCKSDICT = "scanner", "rocksdict"
 _LOOKUP_PREFIX = 4
-_LOOKUP_ROWS = 16384
+LOOKUP_ROWS = 16384
+"""Most rows that a look-up reads one by one."""
 T = TypeVar("T")
 
 
@@ -139,7 +147,7 @@ def scan_rocksdb(
             check_places(directory)
     if not os.environ.get(READER) and (lookup or all(is_lookup(within) for within in ranges)):
         # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
-        found = scan_family(directory, family, ranges, min(batch_rows, _LOOKUP_ROWS), _LOOKUP_ROWS, delimiter=delimiter)
+        found = scan_family(directory, family, ranges, min(batch_rows, LOOKUP_ROWS), LOOKUP_ROWS, delimiter=delimiter)
         ranges = yield from _each(each, found)
     if ranges and wants_scanner(directory):
         ranges = yield from _scanned(directory, each, family, ranges, delimiter, batch_rows)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from statestore.formats.engine import Engine, Source
+from statestore.formats.engine import Source
+from statestore.formats.engine_offer import Engine
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at

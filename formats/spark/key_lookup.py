@@ -15,7 +15,7 @@ from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.rows.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
-from statestore.formats.spark.rows.key_placement import REPLACEMENT_CHARACTER, hash_of
+from statestore.formats.spark.rows.key_placement import REPLACEMENT_CHARACTER, hash_of, partition_of
 from statestore.formats.spark.rows.row_encoding import VERSION
 from statestore.formats.values.filters import Filter
 
@@ -34,12 +34,21 @@ class KeyLookup:
     The ranges are without the id of a column family. ``hash`` is that of a key that the filters name in whole, so that
     no other key can pass; None otherwise. The partition of such a key should be the remainder of the hash, but callers
     must not rely on it. ``keys`` is the most keys of one partition that can pass; None where filters name parts of
-    keys.
+    keys. ``placed`` are the ranges of each key with the hash of its place; None where places are not certain.
     """
 
     ranges: tuple[KeyRange, ...]
     hash: int | None
     keys: int | None = None
+    placed: tuple[tuple[int, tuple[KeyRange, ...]], ...] | None = None
+
+    def ranges_in(self, partition: int, count: int) -> tuple[KeyRange, ...]:
+        """The ranges of the keys that can be in one of ``count`` partitions."""
+        if self.placed is None or not count:
+            return self.ranges
+        return _joined(
+            [each for place, ranges in self.placed if partition_of(place, count) == partition for each in ranges]
+        )
 
     @property
     def bounds(self) -> tuple[KeyBounds, ...]:
@@ -59,6 +68,8 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
         return None
     ranges: list[KeyRange] = []
     keys = []
+    placed: list[tuple[int | None, tuple[KeyRange, ...]]] = []
+    columns = placed_columns(checkpoint, state_view)
     try:
         for chosen in choices:
             values = pinned(schema, _nested(chosen))
@@ -67,11 +78,25 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
                 return None
             ranges += more
             keys.append(values)
+            placed.append((_place_of(schema, values, columns), tuple(more)))
     except StateStoreError:
         return None  # the error is raised when the filter is applied to rows
     whole = len(keys) == 1 and is_whole(keys[0])
     single = all(each.first is not None and each.stop == each.first + b"\0" for each in ranges)
-    return KeyLookup(_joined(ranges), hash_of(schema, keys[0]) if whole else None, len(ranges) if single else None)
+    known = tuple((place, of_key) for place, of_key in placed if place is not None)
+    return KeyLookup(
+        _joined(ranges),
+        hash_of(schema, keys[0]) if whole else None,
+        len(ranges) if single else None,
+        known if len(known) == len(placed) else None,
+    )
+
+
+def _place_of(schema: StructOf, key: list[Any], columns: int) -> int | None:
+    """The hash of a key's first columns, which is the place of its rows; None where it is not certain."""
+    if not columns or not is_whole(key[:columns]):
+        return None
+    return hash_of(StructOf(schema.fields[:columns]), key[:columns])
 
 
 def placement_hashes(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[Filter]) -> set[int] | None:
@@ -84,13 +109,10 @@ def placement_hashes(checkpoint: Checkpoint, state_view: StateView, filters: Seq
         return None
     try:
         choices = _choices(state_view, filters)
-        keys = [pinned(schema, _nested(chosen))[:columns] for chosen in choices]
+        hashes = [_place_of(schema, pinned(schema, _nested(chosen)), columns) for chosen in choices]
     except StateStoreError:
         return None
-    if not keys or not all(map(is_whole, keys)):
-        return None
-    hashes = [hash_of(StructOf(schema.fields[:columns]), key) for key in keys]
-    return None if None in hashes else {each for each in hashes if each is not None}
+    return None if not hashes or None in hashes else {each for each in hashes if each is not None}
 
 
 def placed_columns(checkpoint: Checkpoint, state_view: StateView) -> int:

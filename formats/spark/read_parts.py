@@ -24,7 +24,8 @@ from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fie
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
 from statestore.formats.spark.key_lookup import KeyLookup, key_lookup, placement_hashes
-from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes, split_history
+from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes
+from statestore.formats.spark.providers.partition_splits import split_history
 from statestore.formats.spark.providers.stored_rows import MANY_RANGES, KeyBounds
 from statestore.formats.spark.readable_batches import explained, explained_damage
 from statestore.formats.spark.rows.key_placement import partition_of
@@ -161,18 +162,20 @@ def _of_partition(batch: Batch, state_view: StateView, partition: int, groups: i
 
 FEW_PARTITIONS = 8
 _LITTLE_BYTES = 64 << 20
+_JOINED_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class LookupPart:
     """Keys to look up, one partition after another.
 
-    Once a partition holds the ``single`` key, the others are skipped. ``rows`` is the most rows that can pass; None
-    where that is unknown, or where the files are too large to be read before a query begins.
+    ``ranges`` are those of each partition. Once a partition holds the ``single`` key, the others are skipped. ``rows``
+    is the most rows that can pass; None where that is unknown, or where the files are too large to be read before a
+    query begins.
     """
 
     partitions: tuple[int, ...]
-    ranges: tuple[KeyRange, ...]
+    ranges: tuple[tuple[KeyRange, ...], ...]
     single: bool
     rows: int | None = None
 
@@ -190,11 +193,17 @@ def lookup_parts(
     if lookup.hash is not None and len(lookup.ranges) <= MANY_RANGES:  # rows of other keys would end the search
         likely = partition_of(lookup.hash, max(state_view.store.count, 1))
         order = sorted(partitions, key=lambda partition: partition != likely)
-        return [LookupPart(tuple(order), lookup.ranges, True, _most_rows(checkpoint, state_view, lookup, order))]
+        ranges = (lookup.ranges,) * len(order)
+        return [LookupPart(tuple(order), ranges, True, _most_rows(checkpoint, state_view, lookup, order))]
     groups = 1 if len(partitions) <= FEW_PARTITIONS else reading_threads()
     shares = [tuple(partitions[number::groups]) for number in range(groups)]
     most = partial(_most_rows, checkpoint, state_view, lookup)
-    return [LookupPart(share, lookup.ranges, False, most(share)) for share in shares if share]
+    count = state_view.store.count
+    return [
+        LookupPart(share, tuple(lookup.ranges_in(each, count) for each in share), False, most(share))
+        for share in shares
+        if share
+    ]
 
 
 def _most_rows(
@@ -212,12 +221,28 @@ def _most_rows(
     return lookup.keys * len(partitions)
 
 
-def read_lookup(part: LookupPart, read: Callable[[int], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Rows of the keys, and perhaps some others. ``read`` reads the ranges of the part in one partition."""
-    for partition in part.partitions:
-        is_found = False
-        for batch in read(partition):
-            is_found = is_found or batch.num_rows > 0
-            yield batch
-        if is_found and part.single:
-            return
+def read_lookup(
+    part: LookupPart, read: Callable[[int, Sequence[KeyRange]], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the keys, and perhaps some others. ``read`` reads ranges of keys in one partition."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for partition, ranges in zip(part.partitions, part.ranges, strict=True):
+        for batch in read(partition, ranges):
+            if batch.num_rows:
+                waiting.append(batch)
+                rows += batch.num_rows
+            if rows >= _JOINED_ROWS:
+                yield from _joined(waiting)
+                waiting, rows = [], 0
+        if part.single and waiting:
+            break
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of batches as one, because each batch that is handed on costs as much as many rows."""
+    if len(batches) < 2:
+        yield from batches
+    else:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()

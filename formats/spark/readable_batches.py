@@ -26,7 +26,7 @@ from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, committed_batches, read_batch, with_batches
 from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
 from statestore.formats.spark.providers.partition_load import Partition, open_partition, plan_version, uid_of
-from statestore.formats.spark.providers.rocksdb_provider import read_zip
+from statestore.formats.spark.providers.zip_files import read_zip
 
 _RANGES = 5  # that a statement lists, the newest
 

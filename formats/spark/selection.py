@@ -16,7 +16,8 @@ from statestore.formats.spark.checkpoint.given_types import Given
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, state_views
 from statestore.formats.spark.feed_source import FeedSource
-from statestore.formats.spark.source import CheckpointSource, Shown, state_name
+from statestore.formats.spark.source import CheckpointSource, state_name
+from statestore.formats.spark.state_at import Shown
 from statestore.formats.spark.state_options import StateSelection, wrong
 from statestore.formats.spark.unrecorded_state import check_given
 

@@ -13,55 +13,33 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import (
-    FileFinding,
-    Part,
-    Placement,
-    Source,
-    StateAt,
-    StateFile,
-    StateInfo,
-    StateSize,
-    Version,
-)
+from statestore.formats.engine import FileFinding, Part, Source, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.jobs import Job
 from statestore.formats.places.locations import Location
-from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.base_comparison import differing_bases
-from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.given_types import NOTHING_GIVEN, Given
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_metadata import Batch, query_job
-from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
+from statestore.formats.spark.checkpoint.spark_schema import unique_fields
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import (
     PARTITION,
     StateView,
-    find_state_view,
     has_one_zero,
     row_key,
     state_views,
 )
 from statestore.formats.spark.differing_batches import BatchSide, RowPair, are_parted_alike, differing_batches
-from statestore.formats.spark.key_lookup import placement_hashes
-from statestore.formats.spark.misplaced_keys import misplaced_in_changes, placement_check
-from statestore.formats.spark.providers.change_files import is_covered
-from statestore.formats.spark.providers.partition_load import (
-    Partition,
-    files_of_batch,
-    open_partition,
-    split_partition,
-)
-from statestore.formats.spark.providers.stored_rows import KeyBounds
-from statestore.formats.spark.read_parts import BatchesPart, LookupPart, batches_parts, lookup_parts, read_lookup
+from statestore.formats.spark.misplaced_keys import misplaced_in_changes
+from statestore.formats.spark.read_parts import BatchesPart, batches_parts
 from statestore.formats.spark.readable_batches import (
     batches_left,
     explained,
@@ -72,41 +50,13 @@ from statestore.formats.spark.readable_batches import (
     what_can_be_read,
     whole_batches,
 )
-from statestore.formats.spark.rows.key_placement import partition_of
-from statestore.formats.spark.state_rows import read_state, read_unsafe, unsafe_columns
-from statestore.formats.spark.state_size import rows_of, size_of
+from statestore.formats.spark.state_at import CheckpointAt, Shown, view_of
+from statestore.formats.spark.state_size import size_of
 from statestore.formats.spark.unrecorded_state import check_begun, check_given, log_findings, reasons_against
 from statestore.formats.spark.untouched_partitions import MOST_BATCHES, touched_partitions
-from statestore.formats.values.filters import Filter, mask
+from statestore.formats.values.filters import Filter
 
 OPERATOR_STATE = "state_0"
-_OF_ROCKSDB = ("zip", "table")
-
-
-@dataclass(frozen=True)
-class Shown:
-    """The state view of an operator that a state of a source shows.
-
-    ``snapshot``: (batch, partition); the state is built on the snapshot of this batch, and only that partition is read.
-    """
-
-    operator_id: int
-    view_name: str
-    kind: str
-    flat: bool = True
-    snapshot: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class PartitionPart:
-    """One partition, or a part of a large one: the rows whose stored keys are within ``keys``, [from, to)."""
-
-    partition: int
-    keys: KeyBounds = (None, None)
-
-    @property
-    def rows(self) -> None:
-        """Always None: unknown until it is read."""
 
 
 @dataclass(frozen=True)
@@ -381,7 +331,7 @@ class CheckpointSource(Source):
     def state_view(self, state: str) -> StateView:
         """The state view that a state shows, as of the newest batch."""
         if state not in self.found.views:
-            self.found.views[state] = _view_of(self.checkpoint, self.shown[state])
+            self.found.views[state] = view_of(self.checkpoint, self.shown[state])
         return self.found.views[state]
 
     def _at(self, state: str, version: int) -> CheckpointAt:
@@ -389,7 +339,7 @@ class CheckpointSource(Source):
             newest = version == self.checkpoint.batch.batch_id
             checkpoint = self.checkpoint if newest else open_now(self.location, version, self.checkpoint)
             shown = self.shown[state]
-            whole = self.state_view(state) if newest else _view_of(checkpoint, shown)
+            whole = self.state_view(state) if newest else view_of(checkpoint, shown)
             check_begun(checkpoint, whole.store)
             # What says more of a checkpoint than reading one state view needs would travel to every task.
             seen = replace(whole, store=replace(whole.store, families=(whole.family,)))
@@ -438,138 +388,6 @@ class CheckpointSource(Source):
         }
 
 
-@dataclass(frozen=True)
-class CheckpointAt(StateAt):
-    """One state as of one batch."""
-
-    location: Location
-    checkpoint: Checkpoint
-    state_view: StateView
-    shown: Shown
-
-    @property
-    def version(self) -> int:
-        return self.checkpoint.batch.batch_id
-
-    @property
-    def schema(self) -> pa.Schema:
-        return unique_fields(self.state_view.schema)
-
-    def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
-        """The parts to read: keys to look up, or partitions.
-
-        Large partitions are split where they are read side by side and are fewer than the processors.
-        """
-        partitions = self.chosen_partitions(self.state_view.store, filters)
-        if self.shown.snapshot is None:
-            lookups = lookup_parts(self.checkpoint, self.state_view, partitions, filters)
-            if lookups is not None:
-                return lookups
-        return list(self._partition_parts(partitions))
-
-    def rows(
-        self, part: PartitionPart | LookupPart, columns: Collection[str], filters: Sequence[Filter]
-    ) -> Iterator[pa.RecordBatch]:
-        return self.rows_with_fields(part, columns, {}, filters)
-
-    def rows_with_fields(
-        self,
-        part: PartitionPart | LookupPart,
-        columns: Collection[str],
-        fields: Mapping[str, Collection[str]],
-        filters: Sequence[Filter],
-    ) -> Iterator[pa.RecordBatch]:
-        read = partial(read_state, self.checkpoint, self.state_view, columns=columns, fields=fields)
-        return map(renamed, self._of_part(part, read))
-
-    @property
-    def unsafe_columns(self) -> tuple[str, ...]:
-        return unsafe_columns(self.checkpoint, self.state_view)
-
-    def has_checksum(self, file: StateFile) -> bool | None:
-        if file.role in _OF_ROCKSDB or self.checkpoint.has_checksums:
-            return True
-        *folders, name = file.name.split("/")
-        return is_covered(self.checkpoint.root.at(*folders), name)
-
-    def placement(self, part: PartitionPart | LookupPart) -> Placement | None:
-        if isinstance(part, LookupPart) or not self.state_view.store.count:
-            return None
-        return placement_check(self.checkpoint, self.state_view, part.partition)
-
-    def unsafe_rows(
-        self,
-        part: PartitionPart | LookupPart,
-        columns: Sequence[str],
-        unsafe: Collection[str],
-        filters: Sequence[Filter],
-    ) -> Iterator[pa.RecordBatch]:
-        def read(partition: int, **within: Any) -> Iterator[pa.RecordBatch]:
-            return read_unsafe(self.checkpoint, self.state_view, partition, columns, unsafe, filters, **within)
-
-        return self._of_part(part, read)
-
-    def rows_of_partition(self, columns: Collection[str], partition: int) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one partition."""
-        return self.rows(PartitionPart(partition), columns, ())
-
-    def _of_part(
-        self, part: PartitionPart | LookupPart, read: Callable[..., Iterator[pa.RecordBatch]]
-    ) -> Iterator[pa.RecordBatch]:
-        if isinstance(part, LookupPart):
-            return read_lookup(part, partial(read, lookup=part.ranges))
-        ranges = None if part.keys == (None, None) else [part.keys]
-        base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
-        return read(part.partition, base_version=base, key_ranges=ranges)
-
-    def count(self) -> int | None:
-        return None if self.shown.snapshot is not None else rows_of(self.checkpoint, self.state_view)
-
-    def files(self) -> Iterator[StateFile]:
-        for number in self.state_view.store.partitions:
-            partition = open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
-            for file in files_of_batch(partition):
-                version = file.version - 1 if file.version else None
-                yield StateFile(f"{_folder(partition)}/{file.name}", file.kind, file.size, None, version, version)
-
-    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        return explained(error, self.location, self.state_view, versions)
-
-    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
-        return explained_damage(error, self.location, self.state_view)
-
-    def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
-        """The partitions that filters leave: those on their number, and those that name whole keys."""
-        snapshot = self.shown.snapshot
-        partitions = (*store.partitions, *store.absent) if snapshot is None else (snapshot[1],)
-        pruning = tuple(item for item in filters if item.column == PARTITION.name)
-        if pruning:
-            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=[PARTITION.name])
-            selected = mask(pruning, numbers)
-            partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
-        hashes = placement_hashes(self.checkpoint, self.state_view, filters)
-        if hashes is not None and store.count:
-            placed = {partition_of(each, store.count) for each in hashes}
-            partitions = tuple(number for number in partitions if number in placed)
-        if not set(partitions).isdisjoint(store.absent):
-            store.check_partitions(str(self.location))
-        return partitions
-
-    def _partition_parts(self, partitions: Sequence[int]) -> Iterator[PartitionPart]:
-        most = -(-processors() // (reading_threads() * max(len(partitions), 1)))
-        for number in partitions:
-            parts: list[KeyBounds] = [(None, None)]
-            if most > 1 and self.state_view.flat and self.shown.snapshot is None:
-                partition = open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
-                parts = split_partition(partition, most)
-            for keys in parts:
-                yield PartitionPart(number, keys)
-
-
-def _view_of(checkpoint: Checkpoint, shown: Shown) -> StateView:
-    return find_state_view(checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
-
-
 def _version(batch: Batch, readable: bool = True, facts: Mapping[str, object] | None = None) -> Version:
     return Version(
         batch.batch_id, _us(batch.timestamp_ms), readable, True, _us(batch.watermark_ms or None), facts or {}
@@ -578,8 +396,3 @@ def _version(batch: Batch, readable: bool = True, facts: Mapping[str, object] | 
 
 def _us(ms: int | None) -> int | None:
     return None if ms is None else ms * 1000
-
-
-def _folder(partition: Partition) -> str:
-    root = partition.checkpoint.root.path.rstrip("/")
-    return partition.folder.path.removeprefix(f"{root}/")

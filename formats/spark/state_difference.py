@@ -25,8 +25,9 @@ from statestore.formats.rocksdb.stored_difference import NOTHING, Differing, Str
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
 from statestore.formats.spark.providers.partition_load import Partition, family_of, plan_version, stored_rows, uid_of
-from statestore.formats.spark.providers.rocksdb_provider import family_range, read_zip, zip_difference
+from statestore.formats.spark.providers.rocksdb_provider import family_range, zip_difference
 from statestore.formats.spark.providers.stored_rows import KeyBounds
+from statestore.formats.spark.providers.zip_files import read_zip
 
 
 def changes_between(

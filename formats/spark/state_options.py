@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from statestore.formats.engine import EngineOption
+from statestore.formats.engine_offer import EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 

@@ -18,7 +18,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.fetched_parts import forget_parts
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
+from statestore.formats.places.reading_threads import for_each
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import broken_frame, manifest_of
 from statestore.formats.rocksdb.manifest_edits import keep_tables
@@ -147,8 +147,7 @@ def _fill(
             if pair[0] not in linked:
                 put(pair)
         return
-    with ThreadPoolExecutor(min(len(wanted), PARALLEL_REQUESTS)) as pool:
-        list(pool.map(put, wanted))
+    for_each(put, wanted, PARALLEL_REQUESTS)
 
 
 def _fill_sparsely(
@@ -156,26 +155,18 @@ def _fill_sparsely(
 ) -> None:
     """Fetch the MANIFEST, which says in which table files the keys of a look-up may be, and then parts of these."""
 
-    def put_tables(bounds: Sequence[Bounds] | None) -> None:
-        copies = [pool.submit(_put, files, each, directory / name, bounds) for name, each in tables]
-        try:
-            for copy in copies:
-                copy.result()
-        finally:
-            for copy in copies:
-                copy.cancel()
+    def put(wanted: Sequence[tuple[str, StreamHandle]], bounds: Sequence[Bounds] | None = None) -> None:
+        for_each(lambda pair: _put(files, pair[1], directory / pair[0], bounds), wanted, PARALLEL_REQUESTS)
 
-    with ThreadPoolExecutor(min(len(wanted), PARALLEL_REQUESTS)) as pool:
-        small = [pair for pair in wanted if _COPIED.fullmatch(pair[0])]
-        list(pool.map(lambda pair: _put(files, pair[1], directory / pair[0]), small))
-        tables = [pair for pair in wanted if _TABLE.fullmatch(pair[0])]
-        kept = _kept_tables(directory, lookup)
-        bounds = None if kept is None else [(each.first, each.stop) for each in lookup.ranges]
-        if kept is not None:
-            tables = [pair for pair in tables if int(pair[0].partition(".")[0]) in kept]
-        put_tables(bounds)
-        if bounds is not None and have_range_deletions(directory / name for name, _ in tables):
-            put_tables(None)
+    put([pair for pair in wanted if _COPIED.fullmatch(pair[0])])
+    tables = [pair for pair in wanted if _TABLE.fullmatch(pair[0])]
+    kept = _kept_tables(directory, lookup)
+    bounds = None if kept is None else [(each.first, each.stop) for each in lookup.ranges]
+    if kept is not None:
+        tables = [pair for pair in tables if int(pair[0].partition(".")[0]) in kept]
+    put(tables, bounds)
+    if bounds is not None and have_range_deletions(directory / name for name, _ in tables):
+        put(tables)
 
 
 def _kept_tables(directory: Path, lookup: Lookup) -> set[int] | None:

@@ -105,7 +105,7 @@ class Store:
     partitions: tuple[int, ...] = ()
     absent: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def count(self) -> int:
         """The number of partitions of the batch, or a lower bound of it."""
         return max((*self.partitions, *self.absent), default=-1) + 1

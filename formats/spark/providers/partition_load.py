@@ -7,7 +7,6 @@ family's id, values their checksums.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -39,12 +38,12 @@ from statestore.formats.spark.providers.bulk_replay import (
 from statestore.formats.spark.providers.change_files import base_rows, changelog_lineage
 from statestore.formats.spark.providers.change_runs import Run, change_runs
 from statestore.formats.spark.providers.file_records import DELETE, Changes
+from statestore.formats.spark.providers.kept_lookups import looked_up
+from statestore.formats.spark.providers.kept_records import changes_in_ranges, rows_in_ranges
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_provider import (
     family_prefix,
     family_range,
-    read_zip,
-    split_keys,
     zip_rows,
 )
 from statestore.formats.spark.providers.snapshot_repair import (
@@ -53,14 +52,11 @@ from statestore.formats.spark.providers.snapshot_repair import (
     rows_of_whole_base,
     with_whole_base,
 )
-from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, changes_within, rows_in, rows_within
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, rows_in
+from statestore.formats.spark.providers.zip_files import read_zip
 from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
-_PART_BYTES = 16 << 20
-_HISTORY_BYTES = 6 << 20  # compressed bytes of files: changes are held in memory, and take many times as much there
-_COMPARED_BYTES = 64 << 20  # of zips that are compared with each other: little is held, and each part opens them all
-_MOST_PARTS = 256
 T = TypeVar("T")
 
 
@@ -166,7 +162,7 @@ def _rows_of(
 ) -> Iterator[T]:
     checkpoint = partition.checkpoint
     load_if_it_pays(sum(file.size for file in (plan.base, *plan.changes) if file is not None))
-    family_id = _family_id(partition, plan.base, checkpoint.batch.version)
+    family_id = family_id_at(partition, plan.base, checkpoint.batch.version)
     if family_id is None and partition.store.has_families:
         return
     family_ranges = None if lookup is None else ranges_of_family(family_id, lookup)
@@ -176,12 +172,19 @@ def _rows_of(
     whole = hashes or HashRange(hashes_of_keys(partition.store))
 
     def changes(kept: HashRange = whole) -> Iterator[Changes]:
-        for change in _changes_in(partition, plan.changes, family_id):
-            yield changes_kept(kept, change if key_ranges is None else changes_within(change, key_ranges))
+        read = partial(_changes_in, partition, plan.changes, family_id)
+        form = family_id, checkpoint.has_checksums
+        found = (
+            read() if key_ranges is None else changes_in_ranges(partition.folder, plan.changes, read, form, key_ranges)
+        )
+        yield from (changes_kept(kept, change) for change in found)
 
     def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
         return reading.rows(_base(partition, plan.base, family_id, reading.counted(over), key_ranges, family_ranges))
 
+    if not plan.changes:
+        yield from base(partial(_rows_alone, each, whole))
+        return
     with contextlib.suppress(FoundMerges):
         yield from bulk_rows(changes, base, whole, each)
         return
@@ -194,6 +197,11 @@ def _rows_of(
         yield from base(partial(_replayed, replay, each, kept))
         yield from (each(rows_in(batch)) for batch in replay.rest())
         del newest, replay
+
+
+def _rows_alone(each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
+    rows = rows_kept(kept, batch)
+    return [each(rows_in(rows))] if rows.num_rows else []
 
 
 def _replayed(replay: Replay, each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
@@ -220,7 +228,7 @@ def plan_version(
     return plan_lineage(partition.files, version, uid, where, lineage, base_version=base_version, without=without)
 
 
-def _on_whole_base(partition: Partition, use: Callable[[DataFile | None], T]) -> T:
+def on_whole_base(partition: Partition, use: Callable[[DataFile | None], T]) -> T:
     """Return the result of ``use`` for the newest base of the checkpoint's batch that can be read."""
     version, uid = partition.checkpoint.batch.version, _uid(partition)
     return with_whole_base(lambda without: plan_version(partition, version, uid, None, without), use)
@@ -233,7 +241,7 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
     Raises NotFoundError SPARK_STATE_NOT_FOUND.
     """
     version, uid = partition.checkpoint.batch.version, _uid(partition)
-    base, tables = _on_whole_base(partition, lambda base: (base, _tables(partition, base)))
+    base, tables = on_whole_base(partition, lambda base: (base, _tables(partition, base)))
     others = [] if base is None else [file.name for file in partition.files if file.kind == base.kind and file != base]
     plan = plan_version(partition, version, uid, None, others)
     return [*([] if base is None else [base]), *tables, *plan.changes]
@@ -273,7 +281,7 @@ class _FamilyOf:
         is_change = file.kind in CHANGES
         if self.version is None or self.version != file.version - is_change:
             base = _base_of(self.partition, file.version, file.uid) if is_change else file
-            self.id = _family_id(self.partition, base, file.version)
+            self.id = family_id_at(self.partition, base, file.version)
         self.version = file.version
         return self.id
 
@@ -327,7 +335,7 @@ def version_changes(partition: Partition, versions: Sequence[tuple[int, str | No
 
 def _logged_changes(partition: Partition, files: Sequence[DataFile]) -> Iterator[Run]:
     first = files[0]
-    family_id = _family_id(partition, _base_of(partition, first.version, first.uid), first.version)
+    family_id = family_id_at(partition, _base_of(partition, first.version, first.uid), first.version)
     if family_id is None and partition.store.has_families:
         return
     for run in change_runs(partition.folder, files):
@@ -386,14 +394,26 @@ def _base(
     if file is None:
         return iter(())
     if file.kind == "snapshot":
-        rows = base_rows(folder, file)
-        if key_ranges is not None:
-            rows = (rows_within(batch, key_ranges) for batch in rows)
+        read = partial(base_rows, folder, file)
+        rows = read() if key_ranges is None else rows_in_ranges(folder, file, read, key_ranges)
         return in_order(each, rows, reading_threads())
-    delimiter = partition.checkpoint.delimiter
-    return zip_rows(
-        folder, file, each, delimiter=delimiter, family_id=family_id, key_ranges=family_ranges or key_ranges
-    )
+    delimiter, ranges = partition.checkpoint.delimiter, family_ranges or key_ranges
+    if ranges is None:
+        return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id)
+    return _looked_up(folder, file, each, delimiter, [_as_range(within) for within in ranges])
+
+
+def _looked_up(
+    folder: Folder, file: DataFile, each: Callable[[pa.RecordBatch], T], delimiter: bytes, ranges: Sequence[KeyRange]
+) -> Iterator[T]:
+    found, left = looked_up(folder, file, ranges, delimiter)
+    yield from map(each, found)
+    if left:
+        yield from zip_rows(folder, file, each, delimiter=delimiter, key_ranges=left)
+
+
+def _as_range(within: KeyBounds | KeyRange) -> KeyRange:
+    return within if isinstance(within, KeyRange) else KeyRange(*within)
 
 
 def family_of(partition: Partition) -> int | None:
@@ -402,7 +422,7 @@ def family_of(partition: Partition) -> int | None:
     None for a store without families, or before this family was created.
     """
     version = partition.checkpoint.batch.version
-    return _family_id(partition, _base_of(partition, version, _uid(partition)), version)
+    return family_id_at(partition, _base_of(partition, version, _uid(partition)), version)
 
 
 def of_family(family_id: int | None, bounds: Sequence[KeyBounds]) -> list[KeyBounds]:
@@ -427,49 +447,7 @@ def ranges_of_family(family_id: int | None, ranges: Sequence[KeyRange]) -> list[
     ]
 
 
-def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
-    """Split a large partition into ranges of stored keys of about one size; at most ``most``, often one."""
-
-    def split(base: DataFile | None) -> list[KeyBounds]:
-        if base is None or base.kind != "zip":
-            return [(None, None)]
-        return split_keys(partition.folder, base, _family_id(partition, base, base.version), _PART_BYTES, most)
-
-    return _on_whole_base(partition, split)
-
-
-def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
-    """Split a partition into ranges of keys, without the id of a column family, with about equal amounts of written
-    bytes.
-
-    The amounts are those of these versions. Often one range is returned. Only the newest zip shows where keys can be
-    split.
-    """
-    return _on_whole_base(partition, partial(_split_history, partition, versions))
-
-
-def _split_history(partition: Partition, versions: Collection[int], base: DataFile | None) -> list[KeyBounds]:
-    if base is None or base.kind != "zip":
-        return [(None, None)]
-    written = [file for file in partition.files if file.version in versions]
-    tables = set[tuple[str, int]]()
-    for file in written:
-        with contextlib.suppress(CorruptError):  # others may say as much, and readers of this zip report the error
-            tables |= set(read_zip(partition.folder, file).tables.values()) if file.kind == "zip" else set()
-    logged = sum(file.size for file in written if file.kind == "changelog")
-    total = sum(size for _, size in tables) + logged
-    parts = min(total // (_HISTORY_BYTES if logged else _COMPARED_BYTES), _MOST_PARTS)
-    if parts < 2:
-        return [(None, None)]
-    family_id = _family_id(partition, base, base.version)
-    size = sum(size for _, size in read_zip(partition.folder, base).tables.values())
-    ranges = split_keys(partition.folder, base, family_id, max(size // parts, 1), parts)
-    prefix = 0 if family_id is None else len(family_prefix(family_id))
-    points = [stop[prefix:] for _, stop in ranges[:-1] if stop is not None]
-    return list(itertools.pairwise([None, *points, None]))
-
-
-def _family_id(partition: Partition, base: DataFile | None, version: int) -> int | None:
+def family_id_at(partition: Partition, base: DataFile | None, version: int) -> int | None:
     """The id of the partition's family as of a version whose base is known, or may not be.
 
     None for a store without families, or if this family has not been created yet. Ids stay the same until Spark

@@ -1,8 +1,6 @@
-"""Zips of RocksDBStateStoreProvider: a RocksDB checkpoint whose table files lie beside it, shared by versions.
+"""Rows of RocksDBStateStoreProvider: a RocksDB checkpoint whose table files lie beside its zip, shared by versions.
 
-``<version>.zip`` holds MANIFEST, CURRENT, OPTIONS and ``metadata``: a line "v1", then JSON that maps each local file
-name to one in ``SSTs/``, and names of column families to their ids. A zip is unpacked into a private folder that is
-removed afterwards. No name, size or path in it is trusted.
+A zip is unpacked into a private folder that is removed afterwards.
 """
 
 from __future__ import annotations
@@ -10,13 +8,11 @@ from __future__ import annotations
 import itertools
 import re
 import struct
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,8 +24,9 @@ from statestore.formats.bytes.crc32c import crc32c_of_cells
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.fetched_parts import forget_parts
-from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS, Folder
+from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.local_directory import temporary_directory
+from statestore.formats.places.reading_threads import for_each
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdb_errors import in_terms_of
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
@@ -38,10 +35,11 @@ from statestore.formats.rocksdb.sparse_copies import TailReader, copy_parts, hav
 from statestore.formats.rocksdb.stored_difference import Differing
 from statestore.formats.rocksdb.table_difference import rocksdb_difference
 from statestore.formats.rocksdb.table_index import ReadAt, split_points
-from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing, unsupported
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.stored_rows import KeyBounds
+from statestore.formats.spark.providers.zip_files import Zip, read_zip, unzipped
 from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, SIZE_BYTES, split_values, verify_checksums
 
 # Table files on the local disk: links to local files, copies of others.
@@ -72,16 +70,12 @@ def copy_tables(
 def _copy_all(
     shared: Folder, tables: Mapping[str, tuple[str, int]], directory: Path, ranges: Sequence[KeyBounds]
 ) -> None:
-    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-        copies = [
-            pool.submit(_copy, shared, name, size, directory / local, ranges) for local, (name, size) in tables.items()
-        ]
-        try:
-            for copy in copies:
-                copy.result()
-        finally:
-            for copy in copies:
-                copy.cancel()
+    def copy(table: tuple[str, tuple[str, int]]) -> None:
+        local, (name, size) = table
+        with shared.random_access(name, size, unique=True) as file:
+            copy_parts(file, directory / local, ranges, partial(_shorter, file.path))
+
+    for_each(copy, tables.items(), PARALLEL_REQUESTS)
 
 
 def _link(shared: Folder, tables: Mapping[str, tuple[str, int]], directory: Path) -> None:
@@ -117,34 +111,12 @@ def _with_tail(folder: Folder, name: str, size: int) -> TailReader:
     return reader
 
 
-def _copy(folder: Folder, name: str, size: int, target: Path, ranges: Sequence[KeyBounds]) -> None:
-    with folder.random_access(name, size, unique=True) as file:
-        copy_parts(file, target, ranges, partial(_shorter, file.path))
-
-
 def _shorter(path: str, found: int, at: int, expected: int) -> CorruptError:
     return corrupt_file(path, f"found {found} bytes at {at}, expected {expected}")
 
 
-_MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
-_LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
-_SHARED_TABLE = re.compile(r"[0-9A-Za-z-]{1,200}\.sst")
 _MERGE_OPERATOR = re.compile(rb"^(\s*merge_operator)=.*$", re.MULTILINE)
-_MAX_MEMBERS = 1000
-_FAMILY_IDS = 1 << 15
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Zip:
-    """Contents of a zip's metadata; ``tables`` maps local names of table files to names in ``SSTs/`` and sizes.
-
-    ``keys`` is the number of keys of all families that are not Spark's own; None if Spark did not count them.
-    """
-
-    tables: Mapping[str, tuple[str, int]]
-    families: Mapping[str, int]
-    keys: int | None = None
 
 
 def zip_rows(
@@ -213,9 +185,10 @@ def _unpacked(
     """Unpack a zip; table files that are there ``beside`` it already are links to these. Raises as `zip_rows`."""
     path, given = folder.at(file.name).path, {} if beside is None else beside.places
     with temporary_directory() as directory:
-        with _opened(folder, file.name, path) as members:
-            found = _zip_metadata(members, path)
-            _unpack(members, directory, delimiter, path)
+        found, members = unzipped(folder, file)
+        for name, content in members.items():
+            data = _with_delimiter(content, delimiter) if name.startswith("OPTIONS-") else content
+            (directory / name).write_bytes(data)
         own = {local: table for local, table in found.tables.items() if table not in given}
         copy_tables(folder, own, directory, bounds)
         for local in found.tables.keys() - own.keys():
@@ -262,13 +235,6 @@ def split_keys(folder: Folder, file: DataFile, family_id: int | None, part_bytes
     return list(itertools.pairwise([first, *points, stop]))
 
 
-def read_zip(folder: Folder, file: DataFile) -> Zip:
-    """Read the metadata of a zip, and no rows."""
-    path = folder.at(file.name).path
-    with _opened(folder, file.name, path) as members:
-        return _zip_metadata(members, path)
-
-
 def family_prefix(family_id: int) -> bytes:
     """The bytes with which keys of a column family start."""
     return struct.pack("<h", family_id)
@@ -281,75 +247,6 @@ def family_range(family_id: int | None) -> KeyBounds:
     prefix = family_prefix(family_id)
     after = (int.from_bytes(prefix) + 1).to_bytes(3)[1:]
     return prefix, after if after > prefix else None
-
-
-@contextmanager
-def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
-    data = BytesIO(folder.read_small(name, gone=PURGED))
-    try:
-        members = zipfile.ZipFile(data)
-    except Exception as error:  # BadZipFile, and errors of struct and of UTF-8 for what it does not check
-        raise corrupt_file(path, f"not a readable zip ({error})") from error
-    with members:
-        yield members
-
-
-def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_SMALL_BYTES) -> bytes:
-    """Read a member of at most ``most`` bytes."""
-    try:
-        with members.open(name) as stream:
-            found = stream.read(most + 1)
-    except KeyError as error:
-        raise corrupt_file(path, f"found no member {name}") from error
-    except Exception as error:  # zlib.error, BadZipFile and other errors of a damaged stream
-        raise corrupt_file(path, f"member {name} cannot be read ({error})") from error
-    if len(found) > most:
-        raise corrupt_file(path, f"found members of more than {MAX_SMALL_BYTES} bytes, up to {name}")
-    return found
-
-
-def _zip_metadata(members: zipfile.ZipFile, path: str) -> Zip:
-    lines = _member(members, "metadata", path).decode("utf-8", "replace").split("\n", 1)
-    if lines[0].strip() != "v1" or len(lines) < 2:
-        raise corrupt_file(path, f"found metadata of version {lines[0][:20]!r}, expected v1 and a line of JSON")
-    document = parse_json(lines[1], path)
-    try:
-        if document.get("logFiles"):
-            raise unsupported(
-                f"{path}: state in write-ahead log files; expected table files only, as Spark writes by default"
-            )
-        tables = {
-            str(f["localFileName"]): (str(f["dfsSstFileName"]), int(f["sizeBytes"])) for f in document["sstFiles"]
-        }
-        families = {str(name): int(number) for name, number in (document.get("columnFamilyMapping") or {}).items()}
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise corrupt_file(path, "expected sstFiles and columnFamilyMapping in its metadata") from error
-    strange = [number for number in families.values() if not 0 <= number < _FAMILY_IDS]
-    if strange:
-        raise corrupt_file(path, f"found column family id {strange[0]}, expected one of 16 bits")
-    for local, (shared, _) in tables.items():
-        if not _LOCAL_TABLE.fullmatch(local) or not _SHARED_TABLE.fullmatch(shared):
-            raise corrupt_file(
-                path, f"found table file {local[:80]!r} as {shared[:80]!r}, expected plain names of .sst files"
-            )
-    keys = document.get("numKeys")
-    return Zip(tables, families, keys if type(keys) is int and keys >= 0 else None)
-
-
-def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: str) -> None:
-    names = members.namelist()
-    strange = [name for name in names if not _MEMBER.fullmatch(name)]
-    if strange or len(names) > _MAX_MEMBERS or len(set(names)) < len(names):
-        raise corrupt_file(
-            path, f"found {len(names)} members, {strange[:3]} among them; expected those of a RocksDB checkpoint"
-        )
-    left = MAX_SMALL_BYTES  # limit for all members together: a small zip may claim to hold terabytes
-    for name in names:
-        data = _member(members, name, path, left)
-        left -= len(data)
-        if name.startswith("OPTIONS-"):
-            data = _with_delimiter(data, delimiter)
-        (directory / name).write_bytes(data)
 
 
 def _with_delimiter(options: bytes, delimiter: bytes) -> bytes:

@@ -61,7 +61,12 @@ def rows_within(batch: pa.RecordBatch, ranges: Sequence[KeyBounds]) -> pa.Record
 
 def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
     """The changes of keys that are in one of the ranges, as `rows_within`."""
-    kept = bools(_within(changes.keys.copied(corrupt_row), ranges))
+    return changes_of_keys(changes, changes.keys.copied(corrupt_row), ranges)
+
+
+def changes_of_keys(changes: Changes, keys: pa.BinaryArray, ranges: Sequence[KeyBounds]) -> Changes:
+    """As `changes_within`, of changes whose keys were copied before."""
+    kept = np.flatnonzero(bools(_within(keys, ranges)))
     return Changes(changes.kind[kept], changes.keys.select(kept), changes.values.select(kept))
 
 

@@ -26,7 +26,7 @@ from statestore.connector.report.figures import figures_of
 from statestore.formats.places import reading_threads
 from statestore.formats.spark import source as spark_source
 from statestore.formats.spark.providers import partition_load
-from statestore.formats.spark.source import PartitionPart
+from statestore.formats.spark.state_at import PartitionPart
 from statestore.formats.state_table import Query, Split
 from statestore.formats.values.filters import Filter
 

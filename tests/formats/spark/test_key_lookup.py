@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -27,13 +26,14 @@ from support.checkpoints.spark_state_fixtures import (
 )
 from support.checkpoints.unsafe_row_model import row_bytes
 from support.parameters import mostly_slow
+from support.rows_read import BytesRead
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable, PartSplit
 from statestore.catalog.reads.table import Table
 from statestore.formats.engines import EngineOpening
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.places.folder import Folder
+from statestore.formats.places.kept_results import forget_results
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
@@ -385,28 +385,17 @@ def test_what_cannot_be_a_struct_key_is_refused_with_its_spelling() -> None:
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])
-def test_a_key_is_read_from_its_partition_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = statestore.inspect(checkpoint_path(name)).table("state")
-    row = table.scan().read_all().to_pylist()[0]
-    read_from: set[str] = set()
-    stream, read_once = Folder.stream, Folder.read_once
-
-    def noted(folder: Folder) -> None:
-        found = re.search(r"/state/0/(\d+)", folder.path)
-        read_from.update(found.groups() if found else ())
-
-    def streamed(folder: Folder, *given: Any, **options: Any) -> Any:
-        noted(folder)
-        return stream(folder, *given, **options)
-
-    def read(folder: Folder, *given: Any, **options: Any) -> Any:
-        noted(folder)
-        return read_once(folder, *given, **options)
-
-    monkeypatch.setattr(Folder, "stream", streamed)
-    monkeypatch.setattr(Folder, "read_once", read)
-    for ask, reading in READS.items():
-        read_from.clear()
-        reading(table, row["key"])
+def test_a_key_is_read_from_its_partition_alone(name: str) -> None:
+    folder = Path(checkpoint_path(name))
+    table = statestore.inspect(folder).table("state")
+    rows = table.scan().read_all().to_pylist()
+    row = max(rows, key=lambda row: int(row["partition_id"]))  # the schema is in the folder of partition 0
+    assert row["partition_id"] > 0
+    reading = BytesRead(folder)
+    for ask, question in READS.items():
+        forget_results()
+        reading.of(question, table, row["key"])
+        data = (path.relative_to(folder / "state" / "0") for path in reading.opened if "state" in path.parts)
+        read_from = {path.parts[0] for path in data if "_metadata" not in path.parts and path.parts[0].isdecimal()}
         assert read_from == {str(row["partition_id"])} or ask == "get, absent", ask
         assert len(read_from) == 1, ask

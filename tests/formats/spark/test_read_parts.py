@@ -21,7 +21,8 @@ from support.parameters import mostly_slow
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.formats.spark import read_parts
 from statestore.formats.spark.providers import partition_load
-from statestore.formats.spark.providers.partition_load import Partition, split_history, stored_rows
+from statestore.formats.spark.providers.partition_load import Partition, stored_rows
+from statestore.formats.spark.providers.partition_splits import split_history
 from statestore.formats.spark.providers.rocksdb_provider import family_range
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.source import CheckpointSource

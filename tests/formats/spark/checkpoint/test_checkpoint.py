@@ -25,7 +25,7 @@ from statestore.formats.spark.checkpoint.schema_files import read_schema_file
 from statestore.formats.spark.checkpoint.state_views import find_state_view, state_views
 from statestore.formats.spark.feed_source import read_changes
 from statestore.formats.spark.providers.partition_load import open_partition, readable_batches
-from statestore.formats.spark.providers.rocksdb_provider import Zip, read_zip
+from statestore.formats.spark.providers.zip_files import Zip, read_zip
 from statestore.formats.spark.state_rows import read_state
 
 AGGREGATION, ROCKSDB, CHANGELOG = "spark4.3.0-agg__hdfs", "spark4.3.0-agg__rk", "spark4.3.0-agg__rkcl"

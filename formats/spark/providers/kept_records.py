@@ -1,0 +1,92 @@
+"""Records of small local files, parsed and kept between look-ups: those of the changes since a base, and of a snapshot.
+
+A look-up of a key in an HDFS-backed partition, or in changelogs of RocksDB, reads these files in whole. Kept, they are
+searched again without being read, unpacked and verified. Larger files are read each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from statestore.formats.notices import is_verification
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.kept_results import MOST_OF_A_RESULT, kept_result
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
+from statestore.formats.spark.checkpoint.crc_files import side_name
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
+from statestore.formats.spark.providers.file_records import Changes
+from statestore.formats.spark.providers.stored_rows import KeyBounds, changes_of_keys, rows_within
+
+_MOST_STORED = 2 << 20
+"""Bytes of files that are kept, as they are stored; they take several times as much when they are unpacked."""
+_BYTES_OF_A_CHANGE = 33
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Kept:
+    changes: Changes
+    keys: pa.BinaryArray
+
+
+def changes_in_ranges(
+    folder: Folder,
+    files: Sequence[DataFile],
+    read: Callable[[], Iterator[Changes]],
+    form: tuple[object, ...],
+    ranges: Sequence[KeyBounds],
+) -> Iterator[Changes]:
+    """Yield those changes that are of keys in some ranges. ``read`` reads all of the files; ``form`` is all else on
+    which its result depends.
+    """
+    found = _kept(folder, files, ("changes", *form), lambda: map(_with_keys, read()), _size_of)
+    for each in map(_with_keys, read()) if found is None else found:
+        yield changes_of_keys(each.changes, each.keys, ranges)
+
+
+def rows_in_ranges(
+    folder: Folder, file: DataFile, read: Callable[[], Iterator[pa.RecordBatch]], ranges: Sequence[KeyBounds]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows (key, value) of a snapshot in some ranges. ``read`` reads all of them."""
+    found = _kept(folder, [file], ("snapshot",), read, lambda batch: batch.nbytes)
+    for batch in read() if found is None else found:
+        yield rows_within(batch, ranges)
+
+
+def _kept(
+    folder: Folder,
+    files: Sequence[DataFile],
+    form: tuple[object, ...],
+    read: Callable[[], Iterable[T]],
+    size_of: Callable[[T], int],
+) -> list[T] | None:
+    """What ``read`` makes of files, as it was kept or else newly; None where it is too much to be held."""
+    if not folder.is_local or is_verification() or sum(file.size for file in files) > _MOST_STORED:
+        return None
+
+    def held() -> tuple[list[T] | None, int]:
+        found: list[T] = []
+        size = 0
+        for each in read():
+            found.append(each)
+            size += size_of(each)
+            if size > MOST_OF_A_RESULT:
+                return None, 0
+        return found, size
+
+    names = [name for file in files for name in (file.name, side_name(file.name))]
+    key = (folder.path, form, tuple((file.name, file.size) for file in files))
+    return kept_result(key, [folder.at(name).path for name in names], held)
+
+
+def _with_keys(changes: Changes) -> _Kept:
+    return _Kept(changes, changes.keys.copied(corrupt_row))
+
+
+def _size_of(kept: _Kept) -> int:
+    changes = kept.changes
+    return int(changes.keys.data.nbytes + kept.keys.nbytes + _BYTES_OF_A_CHANGE * len(changes))
