@@ -17,6 +17,7 @@ from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata, summarize_state
 from statestore.catalog.engines.engine_states import state_table
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_locations import (
     described,
@@ -26,7 +27,7 @@ from statestore.catalog.log.store_locations import (
     storage_at,
     stores_in_turn,
 )
-from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
+from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.named_stores import located
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.segment_files import SegmentFiles
