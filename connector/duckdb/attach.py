@@ -16,7 +16,6 @@ from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import metadata_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_anew
-from statestore.connector.duckdb.arrow_dataset import ReadingDataset
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.connector.duckdb.transactions import PinnedWarehouses, Transactions
@@ -190,7 +189,7 @@ def create_view(
     if ScanSource is not None and not temporary:
         create_source_view(connection, name, columns, ScanSource(reading), condition)
         return reading
-    source: Any = ReadingDataset(reading) if ScanSource is None else ScanSource(reading)
+    source: Any = _dataset(reading) if ScanSource is None else ScanSource(reading)
     if temporary:
         hidden = f"__source of {name}"
         connection.register(hidden, source)
@@ -200,3 +199,9 @@ def create_view(
         return reading
     connection.from_arrow(source).filter(condition).project(columns).create_view(name, replace=True)
     return reading
+
+
+def _dataset(reading: Reading) -> Any:
+    from statestore.connector.duckdb.arrow_dataset import ReadingDataset  # pyarrow.dataset loads pandas
+
+    return ReadingDataset(reading)

@@ -12,7 +12,18 @@ from support.paths import DATA
 
 import statestore
 
-LIBRARIES = {"pandas", "duckdb", "numba", "llvmlite", "pyspark", "obstore", "fsspec", "polars", "rich"}
+LIBRARIES = {
+    "pandas",
+    "pyarrow.dataset",
+    "duckdb",
+    "numba",
+    "llvmlite",
+    "pyspark",
+    "obstore",
+    "fsspec",
+    "polars",
+    "rich",
+}
 OWN = {"catalog.commits", "catalog.upkeep.compaction", "catalog.checks", "catalog.catalog", "catalog.keyed"}
 ENGINES = {
     "spark": "formats.spark.source",
@@ -71,13 +82,25 @@ def test_a_key_of_kafka_streams() -> None:
 
 def test_the_version_of_the_program_loads_nothing_else() -> None:
     script = "import sys; sys.argv = ['statestore', '--version']\nfrom statestore.__main__ import main\n"
-    modules = loaded(f"{script}try: main()\nexcept SystemExit: print('\\n'.join(sys.modules))")
-    assert (LIBRARIES | {"pyarrow", "numpy"}) & modules == set()
+    modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
+    assert (LIBRARIES | {"pyarrow", "numpy", "typer", "dataclasses", "importlib.metadata", "email"}) & modules == set()
 
 
-@pytest.mark.parametrize("command", ["get", "inspect"])
+ARGUMENTS = {"get": ["prices", "tea"], "inspect": [], "sql": ["SELECT price FROM prices"]}
+DOORS = {"get": {"rich"}, "inspect": {"rich"}, "sql": {"rich", "duckdb"}}
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
 def test_a_command_loads_what_it_needs(command: str, warehouse: Path) -> None:
-    words = ["statestore", command, str(warehouse), *(["prices", "tea"] if command == "get" else []), "--json"]
+    words = ["statestore", command, str(warehouse), *ARGUMENTS[command], "--json"]
     script = f"import sys; sys.argv = {words!r}\nfrom statestore.__main__ import main\n"
     modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
-    assert (LIBRARIES - {"rich"}) & modules == set()
+    assert (LIBRARIES - DOORS[command]) & modules == set()
+
+
+def test_attach_loads_no_pandas(warehouse: Path) -> None:
+    script = (
+        f"import sys, statestore\nfound = statestore.attach({str(warehouse)!r}).execute('FROM prices').fetchall()\n"
+    )
+    modules = loaded(f"{script}assert len(found) == 1\nprint('\\n'.join(sys.modules))")
+    assert (LIBRARIES - {"duckdb"}) & modules == set()
