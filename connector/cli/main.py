@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import epilog, with_engine_flags
-from statestore.connector.cli.program import show_version
+from statestore.connector.version import show_version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 

@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 
-from statestore.connector.version import VERSION
+from statestore.connector.version import show_version
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.notices import notices_to
 
@@ -46,11 +46,6 @@ def main() -> None:
     except OSError as error:  # a folder without read or write permission, or a full disk
         _say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)
-
-
-def show_version() -> None:
-    """Print the version of the program."""
-    print(f"statestore {VERSION}", flush=True)
 
 
 def _run_commands() -> None:
