@@ -24,7 +24,15 @@ from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.reads.table import Table
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.engines import EngineOpening, describe_only, engine_named, engine_options, expected, unreadable
+from statestore.formats.engines import (
+    EngineOpening,
+    describe_only,
+    engine_named,
+    engine_options,
+    expected,
+    recognised,
+    unreadable,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     InvalidInputError,
@@ -316,12 +324,15 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
 
             whole = root.resolve()
             return Warehouse(location, TablesOfStore(Location(str(whole.parent)), (whole.name,), location))
-        engine_state = states_at(location)
-        if engine_state is not None:
-            return Warehouse(location, engine_state)
-        from statestore.catalog.named_stores import store_names
+        folder = folder_at(location).remembering()
+        stores: tuple[str, ...] = ()
+        if recognised(folder, installed=False) is None:
+            from statestore.catalog.named_stores import store_names
 
-        stores = tuple(store_names(location))
+            stores = tuple(store_names(location))
+        engine_state = None if stores else states_in(folder, location)
+    if engine_state is not None:
+        return Warehouse(location, engine_state)
     if not stores:
         raise nothing_here(folder_at(location), root)
     from statestore.catalog.store_tables import TablesOfStores

@@ -24,7 +24,24 @@ LIBRARIES = {
     "polars",
     "rich",
 }
-OWN = {"catalog.commits", "catalog.upkeep.compaction", "catalog.checks", "catalog.catalog", "catalog.keyed"}
+OWN = {
+    "catalog.catalog",
+    "catalog.checks",
+    "catalog.commits",
+    "catalog.describe",
+    "catalog.engines.engine_metadata",
+    "catalog.engines.places_below",
+    "catalog.keyed",
+    "catalog.reads.change",
+    "catalog.reads.replaced_rows",
+    "catalog.upkeep.compaction",
+    "formats.flink.snapshot.handles",
+    "formats.places.fsspec_files",
+    "formats.rocksdb.table_difference",
+    "formats.spark.feed_source",
+    "formats.spark.history",
+    "formats.spark.misplaced_keys",
+}
 ENGINES = {
     "spark": "formats.spark.source",
     "flink": "formats.flink.serializers",
@@ -64,7 +81,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_key_of_a_store(warehouse: Path) -> None:
-    check(loaded(ASKED.format(path=str(warehouse), table="prices", key="tea")))
+    modules = loaded(ASKED.format(path=str(warehouse), table="prices", key="tea"))
+    check(modules)
+    assert "importlib.metadata" not in modules  # which looks for the engines of installed packages
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rk"])
@@ -96,6 +115,15 @@ def test_a_command_loads_what_it_needs(command: str, warehouse: Path) -> None:
     script = f"import sys; sys.argv = {words!r}\nfrom statestore.__main__ import main\n"
     modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
     assert (LIBRARIES - DOORS[command]) & modules == set()
+
+
+def test_inspect_loads_nothing_that_writes(warehouse: Path) -> None:
+    script = (
+        f"import sys; sys.argv = ['statestore', 'inspect', {str(warehouse)!r}]\nfrom statestore.__main__ import main\n"
+    )
+    modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
+    writes = ("commits.publish_commit", "commits.open_rows", "upkeep.compaction", "upkeep.publish_compaction")
+    assert {f"statestore.catalog.{name}" for name in writes} & modules == set()
 
 
 def test_attach_loads_no_pandas(warehouse: Path) -> None:
