@@ -3,8 +3,10 @@
     python benchmarks/first_answers.py [--stores 200] [--quick]
 
 A process imports a library, finds one key and ends: ours in a store, and DuckDB in a Parquet file of the same rows.
-``attach`` makes a view of each store, and DuckDB one of as many Parquet files. Figures are processor times, the least
-of runs that alternate, each with its ratio to the peer. Answers are compared before they are timed.
+Commands stand beside that, beside the import of ``pyarrow.compute``, which each command that reads needs, and
+``--version`` beside a Python that does nothing. ``attach`` makes five views and two macros of each store, and DuckDB a
+view of as many Parquet files. Figures are processor times, the least of runs that alternate, each with its ratio to the
+peer. Answers are compared.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,9 @@ import pyarrow.parquet as pq
 import statestore
 
 OURS = "import statestore; print(statestore.inspect({path!r}).table('store_0').get('tea')['price'])"
+SPARK = "import statestore; print(statestore.inspect({path!r}).table('state').get({{'k': 'key-00-'}})['value']['sum'])"
+ARCHIVE = Path(__file__).parents[1] / "tests" / "data" / "spark" / "checkpoints.tar.xz"
+CHECKPOINT = "checkpoints/spark4.3.0-agg__rkcl"
 PEER = "import duckdb; print(duckdb.sql(\"SELECT price FROM '{path}/0.parquet' WHERE item = 'tea'\").fetchall()[0][0])"
 
 
@@ -41,17 +47,26 @@ def write(folder: Path, stores: int) -> None:
         pq.write_table(pa.table({"item": ["tea"], "price": [1.5]}), folder / "parquet" / f"{number}.parquet")
 
 
-def of_process(script: str) -> Callable[[], float]:
-    """Return a call that runs a script in a process of its own and returns the processor time of that."""
+def of_process(*arguments: str, says: str) -> Callable[[], float]:
+    """Return a call that runs Python in a process of its own, and returns the processor time of that. ``says`` is a
+    text in its output."""
 
     def spent() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == "1.5", done.stdout
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+        assert says in done.stdout, done.stdout
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     return spent
+
+
+def ours_of(script: str, path: Path, says: str) -> Callable[[], float]:
+    return of_process("-c", script.format(path=str(path)), says=says)
+
+
+def command(*words: str, says: str) -> Callable[[], float]:
+    return of_process("-m", "statestore", *words, says=says)
 
 
 def of_views(connect: Callable[[], duckdb.DuckDBPyConnection], name: str) -> Callable[[], float]:
@@ -84,14 +99,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write(folder, stores)
+        shutil.unpack_archive(ARCHIVE, folder)
         ours, peer = folder / "stores", folder / "parquet"
         last = f"store_{stores - 1}"
+        one_of_parquet = of_process("-c", PEER.format(path=peer), says="1.5")
+        libraries = of_process("-c", "import pyarrow.compute", says="")
         measures = {
-            "one key in a new process": (
-                of_process(OURS.format(path=str(ours))),
-                of_process(PEER.format(path=peer)),
-                0.3 / 0.247,
-            ),
+            "one key in a new process": (ours_of(OURS, ours, "1.5"), one_of_parquet, 0.3 / 0.247),
+            "one key of a Spark checkpoint": (ours_of(SPARK, folder / CHECKPOINT, "1070"), one_of_parquet, 0.3 / 0.247),
+            "--version": (command("--version", says="0."), of_process("-c", "pass", says=""), 0.06 / 0.013),
+            "get": (command("get", str(ours), "store_0", "tea", says="1.5"), libraries, 0.45 / 0.205),
+            "inspect": (command("inspect", f"{ours}/store_0", says="price"), libraries, 0.45 / 0.205),
+            "sql": (command("sql", str(ours), "SELECT price FROM store_0", says="1.5"), one_of_parquet, 0.6 / 0.247),
             f"attach {stores} stores": (
                 of_views(lambda: statestore.attach(str(ours)), last),
                 of_views(lambda: parquet_views(peer, stores), last),

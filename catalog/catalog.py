@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 from statestore.catalog.checks.verification import stores_to_verify, verify_store
 from statestore.catalog.checks.verify_report import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, make_directories
 from statestore.catalog.log.store_locations import storage_at
 from statestore.catalog.log.store_spec import (
-    STORE_FILE,
     StoreSpec,
     encode_spec,
 )

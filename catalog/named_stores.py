@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.log.store_locations import described, storage_at
-from statestore.catalog.log.store_spec import ID_DIGITS, MAX_NAME_BYTES, REPLACED, STORE_FILE, StoreSpec
+from statestore.catalog.log.store_spec import ID_DIGITS, MAX_NAME_BYTES, REPLACED, StoreSpec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, close_matches, shown
 from statestore.formats.places.disk_errors import disk_errors

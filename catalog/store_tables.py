@@ -12,11 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
-from statestore.catalog.describe.table_summary import TableInfo, TableSummary
-from statestore.catalog.engines.engine_metadata import EngineMetadata, summarize_state
 from statestore.catalog.engines.engine_states import state_table
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_locations import (
     described,
@@ -26,7 +24,7 @@ from statestore.catalog.log.store_locations import (
     storage_at,
     stores_in_turn,
 )
-from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
+from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.named_stores import located
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -41,6 +39,8 @@ from statestore.formats.places.object_clients import folders_in, is_only_for_sto
 from statestore.formats.state_table import StateTable
 
 if TYPE_CHECKING:
+    from statestore.catalog.describe.metadata_table import MetadataTable
+    from statestore.catalog.describe.table_summary import TableInfo, TableSummary
     from statestore.catalog.store_upkeep import Upkeep
 
 Found: TypeAlias = tuple[Storage, StoreSpec] | None
@@ -108,6 +108,8 @@ class StoreTables:
         return metadata_of(table, suffix) if suffix else table
 
     def about(self, name: str) -> TableInfo:
+        from statestore.catalog.describe.table_summary import TableInfo
+
         keyed = self._state(name)
         if keyed is not None:
             return TableInfo(keyed.info.kind, None)
@@ -118,6 +120,8 @@ class StoreTables:
         """Return the summary of a table. Raises CorruptError for a damaged one."""
         keyed = self._state(name)
         if keyed is not None:
+            from statestore.catalog.engines.engine_metadata import summarize_state
+
             return summarize_state(keyed)
         from statestore.catalog.describe.store_summary import summarize
 
@@ -266,7 +270,11 @@ def _described(location: Location) -> Found:
 
 def metadata_of(table: StateTable, suffix: str) -> MetadataTable:
     """Return the metadata table of an opened table; nothing of the store is read again."""
+    from statestore.catalog.describe.metadata_table import MetadataTable
+
     if isinstance(table, EngineTable):
+        from statestore.catalog.engines.engine_metadata import EngineMetadata
+
         return MetadataTable(EngineMetadata(table), suffix)
     from statestore.catalog.describe.store_metadata import StoreMetadata
 
@@ -291,6 +299,8 @@ def table_of_store(location: Location) -> StateTable | None:
     None if no store is there, or none that can be read: what a listing shows then says why. A store is described by
     one round of requests, so nothing is listed where there is one. Raises as `stored_table` for a keyed store.
     """
+    from statestore.catalog.describe.metadata_table import TABLES
+
     folder, suffix = _without_suffix(location), location.name.partition("$")[2]
     if suffix and suffix not in TABLES:
         return None
@@ -321,6 +331,8 @@ def no_store(location: Location) -> NotFoundError:
 
 
 def _table_at(location: Location) -> StateTable | None:
+    from statestore.catalog.describe.metadata_table import TABLES
+
     base, _, suffix = location.name.partition("$")
     if suffix and suffix not in TABLES:
         raise NotFoundError(

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from statestore.catalog.describe.metadata_table import TABLES
-from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.engines.located_states import (
@@ -21,13 +19,20 @@ from statestore.catalog.engines.located_states import (
     states_at,
     states_in,
 )
-from statestore.catalog.engines.places_below import places_beside
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.reads.table import Table
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.engines import EngineOpening, describe_only, engine_named, engine_options, expected, unreadable
+from statestore.formats.engines import (
+    EngineOpening,
+    describe_only,
+    engine_named,
+    engine_options,
+    expected,
+    recognised,
+    unreadable,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     InvalidInputError,
@@ -37,16 +42,17 @@ from statestore.formats.errors import (
     close_matches,
     shown,
 )
-from statestore.formats.jobs import Job
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location, is_object_store, parse_location
 from statestore.formats.state_table import StateTable
 
 if TYPE_CHECKING:
+    from statestore.catalog.describe.table_summary import TableInfo, TableSummary
     from statestore.catalog.log.store_spec import StoreSpec
     from statestore.catalog.reads.versioned_table import VersionedTable
     from statestore.catalog.store_upkeep import Upkeep
+    from statestore.formats.jobs import Job
 
 
 class Tables(Protocol):
@@ -134,6 +140,8 @@ class Warehouse(NamedItems):
         return list(self.held.names)
 
     def metadata_tables(self) -> list[str]:
+        from statestore.catalog.describe.metadata_table import TABLES
+
         return [f"{name}${suffix}" for name in self.held.names for suffix in TABLES]
 
     def schemas(self) -> list[str]:
@@ -159,7 +167,7 @@ class Warehouse(NamedItems):
         if not isinstance(name, str):
             raise InvalidInputError(ErrorCode.INVALID_NAME, f"table name {shown(name)}; expected a text")
         base, _, suffix = name.partition("$")
-        if (suffix and suffix not in TABLES) or not self.held.knows(base):
+        if (suffix and not _is_metadata(suffix)) or not self.held.knows(base):
             raise self._not_found(name)
         return self.held.open(name)
 
@@ -183,6 +191,8 @@ class Warehouse(NamedItems):
         checkpoint in the folder of another one."""
         if not self.location.is_local:
             return []
+        from statestore.catalog.engines.places_below import places_beside
+
         opening = self.held.opening if isinstance(self.held, EngineStates) else None
         engine = engine_named(opening.engine) if isinstance(opening, EngineOpening) else None
         return places_beside(Path(self.location.path), engine)
@@ -214,7 +224,7 @@ class Warehouse(NamedItems):
     def __contains__(self, name: object) -> bool:
         """Return whether there is such a table, or such a metadata table."""
         base, dollar, suffix = name.partition("$") if isinstance(name, str) else ("", "", "")
-        return bool(base) and (not dollar or suffix in TABLES) and self.held.knows(base)
+        return bool(base) and (not dollar or _is_metadata(suffix)) and self.held.knows(base)
 
     def _names(self) -> list[str]:
         return self.tables()
@@ -241,6 +251,13 @@ class Warehouse(NamedItems):
             ErrorCode.TABLE_NOT_FOUND,
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
         )
+
+
+def _is_metadata(suffix: str) -> bool:
+    """Return whether tables have a metadata table of this name."""
+    from statestore.catalog.describe.metadata_table import TABLES
+
+    return suffix in TABLES
 
 
 def pinned_anew(warehouse: Warehouse) -> Warehouse:
@@ -307,12 +324,15 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
 
             whole = root.resolve()
             return Warehouse(location, TablesOfStore(Location(str(whole.parent)), (whole.name,), location))
-        engine_state = states_at(location)
-        if engine_state is not None:
-            return Warehouse(location, engine_state)
-        from statestore.catalog.named_stores import store_names
+        folder = folder_at(location).remembering()
+        stores: tuple[str, ...] = ()
+        if recognised(folder, installed=False) is None:
+            from statestore.catalog.named_stores import store_names
 
-        stores = tuple(store_names(location))
+            stores = tuple(store_names(location))
+        engine_state = None if stores else states_in(folder, location)
+    if engine_state is not None:
+        return Warehouse(location, engine_state)
     if not stores:
         raise nothing_here(folder_at(location), root)
     from statestore.catalog.store_tables import TablesOfStores

@@ -18,14 +18,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
-from statestore.formats.jobs import Job, KeyedOperator, RestoreFinding
 from statestore.formats.values.filters import Filter
+
+if TYPE_CHECKING:
+    from statestore.formats.jobs import Job, KeyedOperator, RestoreFinding
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ from statestore.catalog.engines.located_states import (
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.log.log_names import LOG_CHECKPOINTS
+from statestore.catalog.log.log_names import LOG_CHECKPOINTS, STORE_FILE
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_locations import CACHE, described, spec_at, storage_at, tier_bytes
-from statestore.catalog.log.store_spec import DESCRIPTION_COPY, KEYED, STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.log.store_spec import DESCRIPTION_COPY, KEYED, StoreSpec, decode_spec
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.engines import expected
 from statestore.formats.error_codes import ErrorCode

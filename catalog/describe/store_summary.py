@@ -22,7 +22,7 @@ from statestore.catalog.log.store_locations import own_bytes, tier_bytes
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.belief import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.publish_compaction import is_due
+from statestore.catalog.upkeep.compaction_plan import is_due
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, run_vacuum
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError

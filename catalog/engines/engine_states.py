@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from statestore.catalog.describe.metadata_table import MetadataTable
-from statestore.catalog.describe.table_summary import TableInfo, TableSummary
-from statestore.catalog.engines.engine_metadata import EngineMetadata, summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.pinned_stores import PinnedStores
 from statestore.formats.engine import Source
 from statestore.formats.engines import EngineOpening, describe_only, engine_named
 from statestore.formats.error_codes import ErrorCode
@@ -19,6 +15,10 @@ from statestore.formats.notices import is_strict
 from statestore.formats.places.locations import Location
 from statestore.formats.replaced_versions import again, explained, is_gone
 from statestore.formats.state_table import StateTable
+
+if TYPE_CHECKING:
+    from statestore.catalog.describe.table_summary import TableInfo, TableSummary
+    from statestore.catalog.pinned_stores import PinnedStores
 
 T = TypeVar("T")
 
@@ -106,10 +106,14 @@ class EngineStates:
         )
 
     def about(self, name: str) -> TableInfo:
+        from statestore.catalog.describe.table_summary import TableInfo
+
         info = self.ask(lambda source: source.info(name))
         return TableInfo(info.kind, None, info.facts, info.operator)
 
     def summary(self, name: str) -> TableSummary:
+        from statestore.catalog.engines.engine_metadata import summarize_state
+
         return self.ask(lambda source: summarize_state(EngineTable(self.opening, name, name, source, self.bound)))
 
     def address(self, name: str) -> str:
@@ -134,4 +138,9 @@ class EngineStates:
 
 def state_table(table: EngineTable, suffix: str = "") -> StateTable:
     """Return a state, or one of its metadata tables."""
-    return MetadataTable(EngineMetadata(table), suffix) if suffix else table
+    if not suffix:
+        return table
+    from statestore.catalog.describe.metadata_table import MetadataTable
+    from statestore.catalog.engines.engine_metadata import EngineMetadata
+
+    return MetadataTable(EngineMetadata(table), suffix)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from statestore.catalog.engines.engine_states import EngineStates
-from statestore.catalog.engines.places_below import hint_of, places_below
 from statestore.formats.engine_offer import Engine
 from statestore.formats.engines import (
     EngineOpening,
@@ -71,6 +70,8 @@ def served_states(location: Location, options: Mapping[str, str]) -> EngineState
 
 def nothing_here(folder: Folder, root: Path) -> NotFoundError:
     """Return the error for a local directory with no store and no state of an engine: what is in it instead."""
+    from statestore.catalog.engines.places_below import hint_of, places_below
+
     found = unreadable(folder) or f"holds no store; expected a warehouse made with statestore.connect, or {expected()}"
     return NotFoundError(ErrorCode.NOTHING_HERE, f"{root} {found}{hint_of(places_below(root), root)}")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.formats.engine_offer import Engine
 from statestore.formats.engines import recognised, unreadable
 from statestore.formats.errors import StateStoreError

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.file_presence import names_in
 

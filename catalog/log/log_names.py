@@ -1,11 +1,15 @@
-"""Names of the files of a log that tell what was committed, without reading them."""
+"""Names of the files of a store and its log that tell what is there and what was committed, without reading them."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from statestore.catalog.log.storage import Storage
+if TYPE_CHECKING:
+    from statestore.catalog.log.storage import Storage
 
+STORE_FILE = "store.json"
+"""The description of a store, in its folder."""
 ENTRY = re.compile(r"log/[0-9]{20}\.json")
 LOG_CHECKPOINTS = "log/_checkpoint/"
 LOG_CHECKPOINT = re.compile(re.escape(LOG_CHECKPOINTS) + r"([0-9]{20})\.arrow")

@@ -27,6 +27,7 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import (
     Data,
     Guard,
@@ -37,7 +38,7 @@ from statestore.catalog.log.storage import (
     check_name,
     missing,
 )
-from statestore.catalog.log.store_spec import DESCRIPTION_COPY, DROPPED, STORE_FILE, stored_identity
+from statestore.catalog.log.store_spec import DESCRIPTION_COPY, DROPPED, stored_identity
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StorageError
 from statestore.formats.places.locations import Location

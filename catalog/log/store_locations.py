@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from statestore.catalog.log.entries import decode_entry, entry_name
-from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT
+from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT, STORE_FILE
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root, own_folder
-from statestore.catalog.log.store_spec import DROPPED, FOLDER, STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.log.store_spec import DROPPED, FOLDER, StoreSpec, decode_spec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from statestore.formats.places.locations import OBJECT_SCHEMES, Location, is_object_store

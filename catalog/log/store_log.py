@@ -12,9 +12,10 @@ from time import perf_counter_ns
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, replaced, stored_identity
+from statestore.catalog.log.store_spec import StoreSpec, replaced, stored_identity
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, StorageError
 

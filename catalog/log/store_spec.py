@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xxhash
 
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.kafka_rows.time_segments import default_versioned_interval, time_segment
@@ -23,7 +24,6 @@ from statestore.formats.values.types import TIME, schema_from_json, schema_to_js
 if TYPE_CHECKING:
     from statestore.catalog.log.storage import Guard
 
-STORE_FILE = "store.json"
 DESCRIPTION_COPY = "description.json"
 """The copy of the description in the folder of a store that took the name of a dropped one."""
 DROPPED = "dropped/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,8 +16,6 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_rows import versions_table
 from statestore.catalog.reads.added_columns import CHANGE_COLUMNS, VERSION_COLUMN
 from statestore.catalog.reads.belief import BEGINNING, NOW, Piece, TimeRange, live_rows
-from statestore.catalog.reads.change_events import ChangeSplit
-from statestore.catalog.reads.changes import check_changes, oldest_change, plan_changes, read_changes
 from statestore.catalog.reads.key_versions import key_writers, newest_first
 from statestore.catalog.reads.plan import StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
@@ -28,6 +26,9 @@ from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, Stat
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
+
+if TYPE_CHECKING:
+    from statestore.catalog.reads.change_events import ChangeSplit
 
 ENTRUSTED_SECONDS = 3_600.0  # for which files are kept for readers whose planner may have ended
 
@@ -151,6 +152,8 @@ class VersionedTable(StateTable):
         """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
         _checked(self, query)
         if query.mode == "changes":
+            from statestore.catalog.reads.changes import plan_changes
+
             log_state, lease, query = _planned(self, query)
             return [replace(split, lease=lease) for split in plan_changes(self.files(), log_state, query)]
         pieces, window, lease = _pieces(self, query)
@@ -211,12 +214,12 @@ class VersionedTable(StateTable):
         files = self.files()
         found: list[MaskedSplit] = []
         for split in splits:
-            found += [MaskedSplit(split, None, None)] if isinstance(split, ChangeSplit) else masked(files, split)
+            found += masked(files, split) if isinstance(split, StoreSplit) else [MaskedSplit(split, None, None)]
         return found
 
     def read_marked(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         """Read a split of `masked_splits`, with its dead rows, in the order of its marks."""
-        if isinstance(split, ChangeSplit):
+        if not isinstance(split, StoreSplit):
             yield from self.read(split, query)
             return
         schema = self.schema(query)
@@ -227,7 +230,7 @@ class VersionedTable(StateTable):
 
         Ends of rows are computed for each read, and segments of several blocks may be compressed.
         """
-        if isinstance(split, ChangeSplit) or local_root(self.storage) is None or "valid_to" in columns:
+        if not isinstance(split, StoreSplit) or local_root(self.storage) is None or "valid_to" in columns:
             return False
         files = self.files()
         return not any(piece.cut or files.open_segment(piece.segment.meta).is_compressed for piece in split.pieces)
@@ -242,7 +245,9 @@ class VersionedTable(StateTable):
 
     def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
-        if isinstance(split, ChangeSplit):
+        if not isinstance(split, StoreSplit):
+            from statestore.catalog.reads.changes import read_changes
+
             whole = self.schema(replace(query, fields=()))
             for batch in read_changes(self.files(), split, whole, query.filters):
                 yield narrowed(batch, schema)
@@ -371,6 +376,8 @@ def _bound(name: str, log_state: LogState, query: Query) -> Query | None:
         return replace(query, version=window.version, start_time=window.low)
     if query.start_time is not None or query.end_time is not None:
         return None
+    from statestore.catalog.reads.changes import check_changes, oldest_change
+
     first = oldest_change(log_state) if query.start_version is None else query.start_version
     last = log_state.version if query.end_version is None else query.end_version
     check_changes(name, log_state, query)

@@ -17,6 +17,7 @@ from typing import Literal
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
+from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.segments import segment_write
 from statestore.formats.segments.segment_meta import OPEN
@@ -74,6 +75,11 @@ class Step:
     def has_open_rows(self) -> bool:
         """Whether it rewrites segments that may have open rows."""
         return any(v.meta.role in ("open", "delta") for rewriting in self.rewritings for v in rewriting.segments)
+
+
+def is_due(log_state: LogState) -> bool:
+    """Return whether a step of compaction is due, from statistics alone."""
+    return next_step(log_state, compaction_rules.DEFAULT, "due") is not None
 
 
 def next_step(log_state: LogState, rules: Rules, mode: Mode, until: int | None = None) -> Step | None:

@@ -27,9 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage, local_root
-from statestore.catalog.log.store_spec import STORE_FILE, decode_spec
+from statestore.catalog.log.store_spec import decode_spec
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.background_compaction import SLICE_SECONDS, Background

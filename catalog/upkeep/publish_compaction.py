@@ -33,11 +33,6 @@ MAX_ATTEMPTS = 20
 Progress = Callable[[int, int], None]
 
 
-def is_due(log_state: LogState) -> bool:
-    """Return whether a step of compaction is due, from statistics alone."""
-    return next_step(log_state, compaction_rules.DEFAULT, "due") is not None
-
-
 def run_compaction(
     files: SegmentFiles,
     base: LogState,

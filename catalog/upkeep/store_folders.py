@@ -20,8 +20,9 @@ from statestore.catalog.commits.claims import FOLDER as CLAIMS
 from statestore.catalog.commits.claims import alone_at_gates, any_claim_held
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.entries import entry_name
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import POLL, sync_folder
-from statestore.catalog.log.store_spec import ID_DIGITS, REPLACED, STORE_FILE, stored_identity
+from statestore.catalog.log.store_spec import ID_DIGITS, REPLACED, stored_identity
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors

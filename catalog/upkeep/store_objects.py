@@ -41,7 +41,7 @@ from statestore.catalog.commits.publish_commit import MOST_SECONDS, new_entry
 from statestore.catalog.commits.store_owners import OPENED, fence, is_here, newest_record
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.entries import REPLACE, decode_entry, entry_name, write_entry
-from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT, replacement_name
+from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT, STORE_FILE, replacement_name
 from statestore.catalog.log.storage import ObjectInfo, Storage, StorageExistsError, make_directories, own_folder
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.catalog.log.store_locations import (
@@ -55,7 +55,6 @@ from statestore.catalog.log.store_spec import (
     DESCRIPTION_COPY,
     DROPPED,
     FOLDER,
-    STORE_FILE,
     StoreSpec,
     encode_spec,
     identity_guard,

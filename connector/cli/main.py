@@ -1,5 +1,4 @@
-"""The command line. Commands pass data to `terminal`. Exit codes: 0 success, 1 failure, 2 wrong
-usage, 130 interrupted.
+"""The commands of the program. They pass data to `terminal`.
 
 The module of a command is loaded when the command is named, and those of all for the list of them.
 """
@@ -8,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import re
 import sys
 import textwrap
@@ -23,9 +21,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import epilog, with_engine_flags
+from statestore.connector.version import show_version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
-from statestore.formats.notices import notices_to
+from statestore.formats.errors import InvalidInputError, NotFoundError
 
 # Commands that take a number below zero as an argument, and help pages on which no word is cut: the first sentence of
 # each command whole, and no option broken at a hyphen.
@@ -238,9 +236,7 @@ def _made(name: str, place: _Place) -> Any:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"statestore {version('statestore')}")
+        show_version()
         raise typer.Exit
 
 
@@ -267,42 +263,6 @@ def demo(
     if engine not in ("spark", "duckdb"):
         raise InvalidInputError(ErrorCode.INVALID_OPTION, f"--engine {engine}: expected spark or duckdb")
     run_demo(engine, out, as_json=as_json)
-
-
-def main() -> None:
-    """Run the command line; errors of the tree and OSErrors become one line on stderr."""
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the shell, as in <&-
-            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
-    try:
-        with notices_to(_say_notice, all_threads=True):
-            app(prog_name="statestore")
-    except StateStoreError as error:
-        _say_error(in_words_of_options(str(error)))
-        sys.exit(2 if isinstance(error, InvalidInputError) else 1)
-    except BrokenPipeError:
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except UnicodeEncodeError as error:  # by stdout; a query or name that is not valid Unicode is an error of the tree
-        character = error.object[error.start]
-        _say_error(f"{character!a} cannot be printed in {error.encoding}; set PYTHONIOENCODING=utf-8")
-        sys.exit(1)
-    except OSError as error:  # a folder without read or write permission, or a full disk
-        _say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
-        sys.exit(1)
-
-
-def _say_error(message: str) -> None:
-    from statestore.connector.terminal import say_error  # prints columns of Arrow, too
-
-    say_error(message)
-
-
-def _say_notice(text: str) -> None:
-    from statestore.connector.terminal import say_notice
-
-    say_notice(text)
 
 
 # Messages of errors in the words of the command line: ``as_of=`` and ``batchId`` become ``--as-of`` and

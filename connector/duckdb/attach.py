@@ -16,7 +16,6 @@ from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import metadata_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_anew
-from statestore.connector.duckdb.arrow_dataset import ReadingDataset
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.connector.duckdb.transactions import PinnedWarehouses, Transactions
@@ -72,25 +71,43 @@ def _attached(warehouse: Warehouse, present: Warehouse, query: Query) -> duckdb.
     Raises NotFoundError VERSION_GONE where a running job removed its version meanwhile.
     """
     connection = connect()
+    opened = {name: warehouse.open(name) for name in warehouse.tables()}
     tables: dict[str, Transactions] = {}
     bound: dict[str, StateTable] = {}
     pinned = PinnedWarehouses(warehouse)
-    for name in warehouse.tables():
-        table = warehouse.open(name)
+    for name, table in opened.items():
         shared = pinned.of(name, table)
         bound[name] = table if isinstance(table, VersionedTable) else present.open(name)  # a store knows its columns
         with _left_out_before_its_time():
             create_view(connection, name, table, query, transactions=shared, bound=bound[name])
             tables[name] = shared
-        for suffix in TABLES:  # these describe the store, not its state at a moment
-            metadata, called = metadata_of(table, suffix), f"{name}${suffix}"
-            create_view(connection, called, metadata, Query(), transactions=pinned.of(called, metadata))
+    _create_metadata_views(connection, opened, pinned)
     if HAS_SOURCES and query == Query():
         from statestore.connector.duckdb.moments import create_macros
 
         create_macros(connection, bound, tables)
     create_schemas(connection, warehouse)
     return connection
+
+
+def _create_metadata_views(
+    connection: duckdb.DuckDBPyConnection, opened: Mapping[str, StateTable], pinned: PinnedWarehouses
+) -> None:
+    """Create the views of metadata tables, which describe stores and not their state at a moment."""
+
+    def described(name: str, suffix: str) -> tuple[StateTable, Transactions]:
+        metadata = metadata_of(opened[name], suffix)
+        return metadata, pinned.of(f"{name}${suffix}", metadata)
+
+    if HAS_SOURCES:
+        from statestore.connector.duckdb.metadata_views import create_metadata_views
+
+        create_metadata_views(connection, tuple(opened), described)
+        return
+    for name in opened:
+        for suffix in TABLES:
+            metadata, transactions = described(name, suffix)
+            create_view(connection, f"{name}${suffix}", metadata, Query(), transactions=transactions)
 
 
 @contextlib.contextmanager
@@ -190,7 +207,7 @@ def create_view(
     if ScanSource is not None and not temporary:
         create_source_view(connection, name, columns, ScanSource(reading), condition)
         return reading
-    source: Any = ReadingDataset(reading) if ScanSource is None else ScanSource(reading)
+    source: Any = _dataset(reading) if ScanSource is None else ScanSource(reading)
     if temporary:
         hidden = f"__source of {name}"
         connection.register(hidden, source)
@@ -200,3 +217,9 @@ def create_view(
         return reading
     connection.from_arrow(source).filter(condition).project(columns).create_view(name, replace=True)
     return reading
+
+
+def _dataset(reading: Reading) -> Any:
+    from statestore.connector.duckdb.arrow_dataset import ReadingDataset  # pyarrow.dataset loads pandas
+
+    return ReadingDataset(reading)

@@ -183,9 +183,11 @@ def create_macros(
             f"FROM query({called}(table_name::VARCHAR{after}{given}))"
         )
         literals = {name: "'" + name.replace("'", "''") + "'" for name in tables} if macro.of_each_table else {}
+        passed = ", ".join(f"{name} := {name}" if optional else name for name, optional in macro.parameters)
+        # A macro that calls the one of all tables is made in half the time of one with its text.
         each = [
             f"CREATE MACRO {quoted(f'{name}_{macro.name}')}({declared}) AS TABLE "
-            f"FROM query({called}({literal}, {given}))"
+            f"FROM {texts.database}.main.{macro.name}({literal}, {passed})"
             for name, literal in literals.items()
         ]
         if each:

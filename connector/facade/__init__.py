@@ -163,9 +163,9 @@ offer_runs(_upkeep_tasks)
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from statestore.connector.version import VERSION
 
-        return version("statestore")
+        return VERSION
     if name in _MODULES:
         return importlib.import_module(f"statestore.{name}")
     if name in _MOVED:

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line. Ctrl-C also ends it quietly while its modules are loaded, which takes a second."""
     try:
-        from statestore.connector.cli.main import main as run
+        from statestore.connector.cli.program import main as run
 
         run()
     except KeyboardInterrupt:

@@ -24,9 +24,10 @@ from statestore.catalog.keyed.rows.state_rows import table_schema
 from statestore.catalog.keyed.rows.state_spec import description
 from statestore.catalog.keyed.snapshots.snapshot_log import first_snapshot
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import Storage, StorageExistsError, UnsettledError, sync_folder
 from statestore.catalog.log.store_locations import is_described, storage_at
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, encode_spec
+from statestore.catalog.log.store_spec import StoreSpec, encode_spec
 from statestore.catalog.reads.shown import Facts, ShowsItself, shown_columns
 from statestore.catalog.store_kinds import new_keyed_spec, write_first_entry
 from statestore.catalog.upkeep.store_folders import rebuilt_folder

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from statestore.formats.engine import FileFinding
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
-from statestore.formats.flink.snapshot.file_places import CHECKPOINT, METADATA
 from statestore.formats.flink.snapshot.handles import EmptyHandle, InPlace, StreamHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_there
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
 from statestore.formats.flink.snapshot.snapshot_files import MISSING, SnapshotFiles, handles_of, needed_files
+from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT, METADATA
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
 
 _MOST_SHOWN = 5

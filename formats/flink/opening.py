@@ -8,9 +8,9 @@ from typing import TypeVar
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.flink_settings import FlinkSettings
-from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, SnapshotRef, find_jobs
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, open_snapshot
 from statestore.formats.flink.source import FlinkSource, Found
 from statestore.formats.places.folder import folder_at

@@ -29,10 +29,10 @@ from statestore.formats.flink.folder_findings import folder_findings, lost_files
 from statestore.formats.flink.java_classes.job_code import KnownClasses
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.restore_check import restore_findings
-from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_copy, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import DAMAGED, MISSING, handles_bytes, needed_files
+from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT
 from statestore.formats.flink.snapshot_states import (
     OpenedSnapshot,
     ShownState,

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.fetched_parts import is_settled
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
-from statestore.formats.places.listings import Entry, list_folder
+from statestore.formats.places.listings import Entry, EntryKind, entry_at, list_folder
+from statestore.formats.places.local_files import FileSystem, LocalFiles, is_local
 from statestore.formats.places.locations import Location, no_access, reach_location
 from statestore.formats.places.regular_files import is_strange, read_regular_once
 from statestore.formats.places.s3_objects import S3Object, SizeError, s3_object
@@ -77,14 +77,14 @@ class Seen:
 
 def nowhere(path: str) -> Folder:
     """Return a folder in which there is nothing."""
-    return Folder(pafs.LocalFileSystem(), path, seen=Seen({path: {}}))
+    return Folder(LocalFiles(), path, seen=Seen({path: {}}))
 
 
 @dataclass(frozen=True)
 class Folder:
     """A folder of a file system; ``path`` has no slash at the end. ``seen``: results that need no further request."""
 
-    filesystem: pafs.FileSystem
+    filesystem: FileSystem
     path: str
     rules: FileRules = FileRules()
     seen: Seen | None = field(default=None, compare=False, repr=False)
@@ -94,7 +94,7 @@ class Folder:
 
     @property
     def is_local(self) -> bool:
-        return isinstance(self.filesystem, pafs.LocalFileSystem)
+        return is_local(self.filesystem)
 
     def remembering(self) -> Folder:
         """The folder with a memory, which keeps listings and files of it and of folders reached from it."""
@@ -142,12 +142,12 @@ class Folder:
         return dict(self.once("files", self._files))
 
     def _files(self) -> dict[str, int]:
-        file = pafs.FileType.File
-        return {info.base_name: info.size or 0 for info in self.entries() if info.type is file}
+        file = EntryKind.FILE
+        return {info.base_name: info.size or 0 for info in self.entries() if info.kind is file}
 
     def folders(self) -> list[str]:
         """Names of the folders in the folder."""
-        return sorted(info.base_name for info in self.entries() if info.type == pafs.FileType.Directory)
+        return sorted(info.base_name for info in self.entries() if info.kind is EntryKind.FOLDER)
 
     def numbered(self) -> list[int]:
         """Files with a plain number as name, as in the logs of offsets and commits, ascending."""
@@ -278,7 +278,7 @@ class Folder:
         lost = isinstance(error, FileNotFoundError)
         if not lost:
             with contextlib.suppress(*STORAGE_ERRORS):
-                lost = self.filesystem.get_file_info(path).type == pafs.FileType.NotFound
+                lost = entry_at(self.filesystem, path).kind is EntryKind.GONE
         return self.rules.missing(path, gone) if lost else no_access(path, error)
 
 

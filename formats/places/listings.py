@@ -6,34 +6,67 @@ a checkpoint are hidden ones with checksums.
 
 from __future__ import annotations
 
+import errno
 import os
+import posixpath
 import stat
-from typing import NamedTuple
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow.fs as pafs
+import pyarrow as pa
 
-_FOLDER, _FILE = pafs.FileType.Directory, pafs.FileType.File
-_OTHER, _GONE = pafs.FileType.Unknown, pafs.FileType.NotFound
+from statestore.formats.places.local_files import FileSystem, is_local
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+
+class EntryKind(Enum):
+    """What a name stands for. The values are pyarrow's names."""
+
+    FILE = "File"
+    FOLDER = "Directory"
+    OTHER = "Unknown"
+    GONE = "NotFound"
 
 
 class Entry(NamedTuple):
-    """A name in a folder; ``type`` is that of what a link leads to. Sizes are those of files, and None otherwise."""
+    """A name in a folder; ``kind`` is that of what a link leads to. Sizes are those of files, and None otherwise."""
 
     base_name: str
-    type: pafs.FileType
+    kind: EntryKind
     size: int | None
     mtime_ns: int | None
 
 
-def list_folder(filesystem: pafs.FileSystem, path: str) -> list[Entry]:
+def entry_at(filesystem: FileSystem, path: str) -> Entry:
+    """Return what is at a path, also where that is nothing. Raises OSError and the errors of the storage."""
+    if not is_local(filesystem):
+        storage: pafs.FileSystem = filesystem
+        return _entry(storage.get_file_info(path))
+    name = posixpath.basename(path)
+    try:
+        return _local_entry(name, os.stat(path))  # noqa: PTH116
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return Entry(name, EntryKind.GONE, None, None)
+    except ValueError as error:  # a NUL in the path
+        raise pa.ArrowInvalid(f"{path!r}: {error}") from None
+
+
+def list_folder(filesystem: FileSystem, path: str) -> list[Entry]:
     """Return the entries of a folder, none if there is no such folder. Raises OSError and the errors of the storage."""
     try:
-        if isinstance(filesystem, pafs.LocalFileSystem):
+        if is_local(filesystem):
             return _listed_locally(path)
-        listed = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        import pyarrow.fs as pafs
+
+        storage: pafs.FileSystem = filesystem
+        listed = storage.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     except (FileNotFoundError, NotADirectoryError):  # a missing bucket and a file: not covered by allow_not_found
         return []
-    found = [Entry(info.base_name, info.type, info.size, info.mtime_ns) for info in listed if _has_name(info)]
+    found = [_entry(info) for info in listed if _has_name(info)]
     return [entry for entry in found if _is_shown(entry.base_name)]
 
 
@@ -47,14 +80,21 @@ def _listed_locally(path: str) -> list[Entry]:
             try:
                 status = entry.stat()
             except FileNotFoundError:  # a link to nothing, or removed meanwhile
-                found.append(Entry(name, _GONE, None, None))
+                found.append(Entry(name, EntryKind.GONE, None, None))
                 continue
-            if stat.S_ISREG(status.st_mode):
-                found.append(Entry(name, _FILE, status.st_size, status.st_mtime_ns))
-            else:
-                kind = _FOLDER if stat.S_ISDIR(status.st_mode) else _OTHER
-                found.append(Entry(name, kind, None, status.st_mtime_ns))
+            found.append(_local_entry(name, status))
     return found
+
+
+def _local_entry(name: str, status: os.stat_result) -> Entry:
+    if stat.S_ISREG(status.st_mode):
+        return Entry(name, EntryKind.FILE, status.st_size, status.st_mtime_ns)
+    kind = EntryKind.FOLDER if stat.S_ISDIR(status.st_mode) else EntryKind.OTHER
+    return Entry(name, kind, None, status.st_mtime_ns)
+
+
+def _entry(info: pafs.FileInfo) -> Entry:
+    return Entry(info.base_name, EntryKind(info.type.name), info.size, info.mtime_ns)
 
 
 def _is_shown(name: str) -> bool:

@@ -22,14 +22,18 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
-from statestore.formats.places.foreign_storages import STORAGE_ERRORS, fsspec_files, within_contact_time
+from statestore.formats.places.foreign_storages import STORAGE_ERRORS, within_contact_time
+from statestore.formats.places.local_files import FileSystem, LocalFiles
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 LOCAL_SCHEME = "file"
 ARROW_SCHEMES = {
@@ -176,21 +180,25 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
     INVALID_LOCATION for options that the scheme does not have, NO_ACCESS where the storage's client cannot start.
     """
     if location.is_local:
+        import pyarrow.fs as pafs
+
         return pafs.LocalFileSystem(), location.path
     if location.scheme in ARROW_SCHEMES:
         return _through_arrow(location)
     return _through_fsspec(location)
 
 
-def reach_location(location: Location) -> tuple[pafs.FileSystem, str]:
+def reach_location(location: Location) -> tuple[FileSystem, str]:
     """Open as `open_location`, and ask the storage for the folder, once for each storage in a process.
 
     Raises InvalidInputError NO_ACCESS also for a storage that does not answer in time. S3's client has a limit of its
     own and is not asked, because a user may have the right to list a folder and no other.
     """
+    if location.is_local:
+        return LocalFiles(), location.path
     filesystem, path = open_location(location)
     storage = location.scheme, location.authority, location.options
-    if not location.is_local and ARROW_SCHEMES.get(location.scheme) != S3 and storage not in _reached:
+    if ARROW_SCHEMES.get(location.scheme) != S3 and storage not in _reached:
         try:
             within_contact_time(lambda: filesystem.get_file_info(path))
         except STORAGE_ERRORS as error:
@@ -270,6 +278,8 @@ def _local_path(uri: str, rest: str) -> str:
 @lru_cache(maxsize=32)
 def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
     """Open a URI. For S3 there are also the options of `_S3_OPTIONS`, which pyarrow's URIs lack."""
+    import pyarrow.fs as pafs
+
     address, _, options = uri.partition("?")
     own = {}
     if uri.startswith("s3:"):
@@ -350,6 +360,8 @@ def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
                 + (advice or f"correct it, or set what is missing in {settings}"),
             )
         raise found from error
+    from statestore.formats.places.fsspec_files import fsspec_files
+
     return fsspec_files(filesystem), path.rstrip("/")
 
 

@@ -7,19 +7,20 @@ certificates.
 
 from __future__ import annotations
 
-import configparser
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, cast
-
-import pyarrow.fs as pafs
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from statestore.formats.places.fetched_parts import keep_part, kept_part
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+    from statestore.formats.places.local_files import FileSystem
 
 _KEYS = {"aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key",
          "aws_session_token": "session_token"}  # fmt: skip
@@ -143,11 +144,14 @@ class S3Object:
             raise SizeError(size)
 
 
-def s3_object(filesystem: pafs.FileSystem, path: str) -> S3Object | None:
+def s3_object(filesystem: FileSystem, path: str) -> S3Object | None:
     """The object at a path of a file system; None if that is not S3, or pyarrow has to read it."""
-    if not isinstance(filesystem, pafs.S3FileSystem) or ObstoreUse.forked:
+    if filesystem.type_name != "s3" or ObstoreUse.forked:
         return None
-    _, (options,) = filesystem.__reduce__()  # the only place where pyarrow says its settings
+    import hashlib
+
+    storage: pafs.FileSystem = filesystem
+    _, (options,) = storage.__reduce__()  # the only place where pyarrow says its settings
     given = {name: value for name, value in options.items() if isinstance(value, str | bool)}
     proxy = str((options.get("proxy_options") or {}).get("host") or "")
     settings = _settings(tuple(sorted(given.items())), proxy, _variables())
@@ -210,6 +214,8 @@ def profile_keys() -> dict[str, str] | None:
     name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
     home = Path(os.environ.get("HOME") or "/", ".aws")
     section = name if name == "default" else f"profile {name}"
+    import configparser
+
     files = [  # the later one decides
         (Path(os.environ.get("AWS_CONFIG_FILE") or home / "config"), section),
         (Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials"), name),

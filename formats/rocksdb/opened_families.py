@@ -18,7 +18,6 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.rocksdb_forks import using_rocksdb
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.plain_tables import opened_plain
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt, system_error
 from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 from statestore.formats.rocksdb.table_head import codec_without_rocksdict
@@ -106,6 +105,8 @@ def opened_families(
     codec = codec_without_rocksdict(directory)
     if codec is not None:
         try:
+            from statestore.formats.rocksdb.plain_tables import opened_plain
+
             with opened_plain(directory, families, delimiter) as opened:
                 yield opened
         except Unreadable as error:

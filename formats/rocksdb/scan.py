@@ -25,7 +25,6 @@ from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in, rows_of
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
-from statestore.formats.rocksdb.table_checks import check_heads, check_places
 
 # Rows of a column family row by row: for lookups, small states, and forms unknown to the scanner
 
@@ -142,6 +141,8 @@ def scan_rocksdb(
     """
     ranges = [bounds if isinstance(bounds, KeyRange) else KeyRange(*bounds) for bounds in key_ranges]
     if is_verification():
+        from statestore.formats.rocksdb.table_checks import check_heads, check_places
+
         check_heads(directory)
         if KeyRange() in ranges:  # else parts of the files may be holes
             check_places(directory)

@@ -65,7 +65,6 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     """
     from statestore.formats.spark.checkpoint.checkpoint_files import SPARK_FILES
     from statestore.formats.spark.checkpoint.given_types import given_of
-    from statestore.formats.spark.selection import selected_source
     from statestore.formats.spark.source import open_source
 
     lower = {name.lower(): value for name, value in options.items()}
@@ -73,7 +72,11 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     folder = folder_at(location, SPARK_FILES).remembering()
     if not given.uncommitted and not folder.holds("commits"):
         raise NotFoundError(ErrorCode.NOTHING_HERE, f"{location} {unreadable(folder)}")
-    return open_source(location, given) if selection is None else selected_source(location, selection, given)
+    if selection is None:
+        return open_source(location, given)
+    from statestore.formats.spark.selection import selected_source
+
+    return selected_source(location, selection, given)
 
 
 _FOLDERS = ("commits", "offsets", "sources", "state")

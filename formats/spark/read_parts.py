@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,7 +23,6 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
 from statestore.formats.spark.key_lookup import KeyLookup, key_lookup, placement_hashes
 from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes
 from statestore.formats.spark.providers.partition_splits import split_history
@@ -30,6 +30,9 @@ from statestore.formats.spark.providers.stored_rows import MANY_RANGES, KeyBound
 from statestore.formats.spark.readable_batches import explained, explained_damage
 from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.values.filters import Filter
+
+if TYPE_CHECKING:
+    from statestore.formats.spark.history import PartitionBatches
 
 ChoosePartitions = Callable[[Store, Sequence[Filter]], Sequence[int]]
 
@@ -61,10 +64,14 @@ class BatchesPart(DeltaPart):
 
     def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Rows, preceded by the batch that wrote each and the batch that ended it (or null)."""
+        from statestore.formats.spark.history import read_history
+
         return map(renamed, read_history(self._batches(columns)))
 
     def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Changes, preceded by the batch and the kind of each."""
+        from statestore.formats.spark.history import read_row_changes
+
         return map(renamed, read_row_changes(self._batches(columns), self.before))
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
@@ -74,6 +81,8 @@ class BatchesPart(DeltaPart):
         return explained_damage(error, self.location, self.state_view)
 
     def _batches(self, columns: Collection[str]) -> PartitionBatches:
+        from statestore.formats.spark.history import PartitionBatches
+
         return PartitionBatches(
             self.checkpoint, self.state_view, self.partition, self.batches, columns, self.lookup, self.groups
         )
@@ -138,6 +147,8 @@ def _parts(
     Everything is read at once where rows moved between partitions, whose ranges differ, and where rows may move between
     keys.
     """
+    from statestore.formats.spark.history import is_parted_anywhere
+
     if groups is not None or not is_parted_anywhere(state_view):
         return [None]
     opened = open_partition(checkpoint, state_view.store.at(batches[-1]), partition, state_view.family.name)

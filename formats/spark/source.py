@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,7 +22,6 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.jobs import Job
 from statestore.formats.places.locations import Location
-from statestore.formats.spark.base_comparison import differing_bases
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
@@ -37,8 +37,6 @@ from statestore.formats.spark.checkpoint.state_views import (
     row_key,
     state_views,
 )
-from statestore.formats.spark.differing_batches import BatchSide, RowPair, are_parted_alike, differing_batches
-from statestore.formats.spark.misplaced_keys import misplaced_in_changes
 from statestore.formats.spark.read_parts import BatchesPart, batches_parts
 from statestore.formats.spark.readable_batches import (
     batches_left,
@@ -55,6 +53,9 @@ from statestore.formats.spark.state_size import size_of
 from statestore.formats.spark.unrecorded_state import check_begun, check_given, log_findings, reasons_against
 from statestore.formats.spark.untouched_partitions import MOST_BATCHES, touched_partitions
 from statestore.formats.values.filters import Filter
+
+if TYPE_CHECKING:
+    from statestore.formats.state_table import RowPair
 
 OPERATOR_STATE = "state_0"
 
@@ -267,6 +268,8 @@ class CheckpointSource(Source):
         view = self.state_view(state)
         found = list(log_findings(self.checkpoint, view.store, versions))
         if len(versions) > 1:
+            from statestore.formats.spark.base_comparison import differing_bases
+
             found += self._misplaced(state, versions)
             found += differing_bases(self.checkpoint, view, versions)
         return found
@@ -274,6 +277,8 @@ class CheckpointSource(Source):
     def _misplaced(self, state: str, versions: Sequence[int]) -> Iterator[FileFinding]:
         """Yield the files of changes with keys of another partition: those of batches that place rows alike together,
         so that each partition is listed, and each file read, once."""
+        from statestore.formats.spark.misplaced_keys import misplaced_in_changes
+
         opened = []
         for number in versions:
             with suppress(StateStoreError):
@@ -302,6 +307,8 @@ class CheckpointSource(Source):
         """Pairs of rows of each partition; both states in whole where rows may have moved between partitions."""
         if old == new:
             return iter(())
+        from statestore.formats.spark.differing_batches import BatchSide, are_parted_alike, differing_batches
+
         ats = self._at(state, old), self._at(state, new)
         before, after = (
             BatchSide(at.checkpoint, at.state_view, names, partial(at.rows_of_partition, names))

@@ -26,7 +26,6 @@ from statestore.formats.spark.checkpoint.state_views import (
     find_state_view,
 )
 from statestore.formats.spark.key_lookup import placement_hashes
-from statestore.formats.spark.misplaced_keys import placement_check
 from statestore.formats.spark.providers.change_files import is_covered
 from statestore.formats.spark.providers.partition_load import Partition, files_of_batch, open_partition
 from statestore.formats.spark.providers.partition_splits import split_partition
@@ -127,6 +126,8 @@ class CheckpointAt(StateAt):
     def placement(self, part: PartitionPart | LookupPart) -> Placement | None:
         if isinstance(part, LookupPart) or not self.state_view.store.count:
             return None
+        from statestore.formats.spark.misplaced_keys import placement_check
+
         return placement_check(self.checkpoint, self.state_view, part.partition)
 
     def unsafe_rows(

@@ -15,8 +15,8 @@ from support.object_stores.doubles import memory_location
 import statestore
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.log.entries import entry_name
+from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage_objects import ObjectStorage
-from statestore.catalog.log.store_spec import STORE_FILE
 from statestore.catalog.reads import segment_files
 from statestore.catalog.upkeep.store_objects import check_create_only
 from statestore.catalog.warehouse import inspect

@@ -12,8 +12,36 @@ from support.paths import DATA
 
 import statestore
 
-LIBRARIES = {"pandas", "duckdb", "numba", "llvmlite", "pyspark", "obstore", "fsspec", "polars", "rich"}
-OWN = {"catalog.commits", "catalog.upkeep.compaction", "catalog.checks", "catalog.catalog", "catalog.keyed"}
+LIBRARIES = {
+    "pandas",
+    "pyarrow.dataset",
+    "duckdb",
+    "numba",
+    "llvmlite",
+    "pyspark",
+    "obstore",
+    "fsspec",
+    "polars",
+    "rich",
+}
+OWN = {
+    "catalog.catalog",
+    "catalog.checks",
+    "catalog.commits",
+    "catalog.describe",
+    "catalog.engines.engine_metadata",
+    "catalog.engines.places_below",
+    "catalog.keyed",
+    "catalog.reads.change",
+    "catalog.reads.replaced_rows",
+    "catalog.upkeep.compaction",
+    "formats.flink.snapshot.handles",
+    "formats.places.fsspec_files",
+    "formats.rocksdb.table_difference",
+    "formats.spark.feed_source",
+    "formats.spark.history",
+    "formats.spark.misplaced_keys",
+}
 ENGINES = {
     "spark": "formats.spark.source",
     "flink": "formats.flink.serializers",
@@ -53,7 +81,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_key_of_a_store(warehouse: Path) -> None:
-    check(loaded(ASKED.format(path=str(warehouse), table="prices", key="tea")))
+    modules = loaded(ASKED.format(path=str(warehouse), table="prices", key="tea"))
+    check(modules)
+    assert "importlib.metadata" not in modules  # which looks for the engines of installed packages
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rk"])
@@ -71,13 +101,34 @@ def test_a_key_of_kafka_streams() -> None:
 
 def test_the_version_of_the_program_loads_nothing_else() -> None:
     script = "import sys; sys.argv = ['statestore', '--version']\nfrom statestore.__main__ import main\n"
-    modules = loaded(f"{script}try: main()\nexcept SystemExit: print('\\n'.join(sys.modules))")
-    assert (LIBRARIES | {"pyarrow", "numpy"}) & modules == set()
+    modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
+    assert (LIBRARIES | {"pyarrow", "numpy", "typer", "dataclasses", "importlib.metadata", "email"}) & modules == set()
 
 
-@pytest.mark.parametrize("command", ["get", "inspect"])
+ARGUMENTS = {"get": ["prices", "tea"], "inspect": [], "sql": ["SELECT price FROM prices"]}
+DOORS = {"get": {"rich"}, "inspect": {"rich"}, "sql": {"rich", "duckdb"}}
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
 def test_a_command_loads_what_it_needs(command: str, warehouse: Path) -> None:
-    words = ["statestore", command, str(warehouse), *(["prices", "tea"] if command == "get" else []), "--json"]
+    words = ["statestore", command, str(warehouse), *ARGUMENTS[command], "--json"]
     script = f"import sys; sys.argv = {words!r}\nfrom statestore.__main__ import main\n"
     modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
-    assert (LIBRARIES - {"rich"}) & modules == set()
+    assert (LIBRARIES - DOORS[command]) & modules == set()
+
+
+def test_inspect_loads_nothing_that_writes(warehouse: Path) -> None:
+    script = (
+        f"import sys; sys.argv = ['statestore', 'inspect', {str(warehouse)!r}]\nfrom statestore.__main__ import main\n"
+    )
+    modules = loaded(f"{script}try: main()\nexcept SystemExit: pass\nprint('\\n'.join(sys.modules))")
+    writes = ("commits.publish_commit", "commits.open_rows", "upkeep.compaction", "upkeep.publish_compaction")
+    assert {f"statestore.catalog.{name}" for name in writes} & modules == set()
+
+
+def test_attach_loads_no_pandas(warehouse: Path) -> None:
+    script = (
+        f"import sys, statestore\nfound = statestore.attach({str(warehouse)!r}).execute('FROM prices').fetchall()\n"
+    )
+    modules = loaded(f"{script}assert len(found) == 1\nprint('\\n'.join(sys.modules))")
+    assert (LIBRARIES - {"duckdb"}) & modules == set()

@@ -267,7 +267,7 @@ def test_sql_loads_no_extension(root: Path, query: str, monkeypatch: pytest.Monk
 
 
 def _command(root: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    script = "from statestore.connector.cli.main import main; main()"
+    script = "from statestore.connector.cli.program import main; main()"
     given = [argument.format(root) for argument in arguments]
     return subprocess.run([sys.executable, "-c", script, *given], capture_output=True, text=True)
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,8 @@ def test_the_root_is_not_a_package() -> None:
     assert not (ROOT / "__init__.py").exists()
 
 
-def test_the_version_is_that_of_setup_cfg() -> None:
-    """It comes from the metadata of the installed package, so it cannot differ from what pip reports."""
-    assert statestore.__version__ == setup_cfg()["metadata"]["version"]
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert statestore.__version__ == metadata.version("statestore")
 
 
 def test_top_packages_are_typed() -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import typer.main
 
-from statestore.connector.cli.main import main
+from statestore.connector.cli.program import main
 
 _command = cache(typer.main.get_command)  # made of 26 signatures, which takes longer than most commands
 

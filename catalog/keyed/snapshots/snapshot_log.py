@@ -27,9 +27,9 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check
 from statestore.catalog.log.entries import entry_name, published, split_commit_id
 from statestore.catalog.log.log_checkpoint import KEPT, LOG_CHECKPOINT_INTERVAL
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
-from statestore.catalog.log.log_names import ENTRY
+from statestore.catalog.log.log_names import ENTRY, STORE_FILE
 from statestore.catalog.log.storage import Guard, LocalStorage, Storage, StorageExistsError
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, identity_guard, replaced, stored_identity
+from statestore.catalog.log.store_spec import StoreSpec, identity_guard, replaced, stored_identity
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     ConflictError,

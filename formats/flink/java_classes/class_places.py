@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow.fs as pafs
-
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.flink.java_classes.class_file import MOST_BYTES
@@ -25,6 +23,7 @@ from statestore.formats.flink.java_classes.zip_entries import (
 )
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
+from statestore.formats.places.listings import EntryKind, entry_at
 from statestore.formats.places.locations import Location, no_access, parse_location, reach_location
 
 _FOLDERS = ("", "BOOT-INF/classes/", "WEB-INF/classes/")
@@ -60,12 +59,12 @@ def _place(text: str) -> ClassPlace:
     location = parse_location(text)
     filesystem, path = reach_location(location)
     try:
-        found = filesystem.get_file_info(path)
+        found = entry_at(filesystem, path)
     except STORAGE_ERRORS as error:
         raise no_access(str(location), error) from error
-    if found.type == pafs.FileType.Directory:
+    if found.kind is EntryKind.FOLDER:
         return ClassPlace(location, -1, time.time_ns())
-    if found.type != pafs.FileType.File:
+    if found.kind is not EntryKind.FILE:
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION,
             f"option classes: {location} is no file and no folder; expected the job's jar, or a folder of class files",

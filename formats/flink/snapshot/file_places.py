@@ -14,16 +14,12 @@ from urllib.parse import unquote
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, shown
 from statestore.formats.flink.snapshot.handles import FileHandle, RelativeHandle, SegmentHandle
+from statestore.formats.flink.snapshot.snapshot_names import JOB, SAVEPOINT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import ARROW_SCHEMES
 
 StoredHandle = FileHandle | RelativeHandle | SegmentHandle
 
-METADATA = "_metadata"
-"""The file of a snapshot that names its others."""
-JOB = re.compile(r"[0-9a-f]{32}")
-SAVEPOINT = re.compile(r"savepoint-([0-9a-f]{6})-[0-9a-f]{12}")
-CHECKPOINT = re.compile(r"chk-([1-9][0-9]{0,18}|0)")
 _CHANGES = "dstl"  # the folder of the changelogs of a job, below one that the job configures
 _FOLDERS_OF_A_JOB = ("shared", "taskowned", _CHANGES)
 _URI = re.compile(r"([a-zA-Z][\w+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import pyarrow.fs as pafs
-
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.flink.snapshot.file_places import CHECKPOINT, JOB, METADATA, SAVEPOINT
+from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT, JOB, METADATA, SAVEPOINT
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
+from statestore.formats.places.listings import Entry, EntryKind, entry_at
 from statestore.formats.places.locations import no_access
 
 Kind = Literal["checkpoint", "savepoint"]
@@ -154,11 +153,11 @@ def newer_checkpoints(ref: SnapshotRef, number: int) -> list[int]:
     return sorted(each for each, name in found if each > number and _metadata(job.at(name)) is not None)
 
 
-def _inside(folder: Folder) -> tuple[pafs.FileInfo | None, list[str]]:
+def _inside(folder: Folder) -> tuple[Entry | None, list[str]]:
     """The facts of a folder's ``_metadata``, None where it has none, and the names of its folders, by one listing."""
     entries = folder.entries()
-    files = [info for info in entries if info.base_name == METADATA and info.type == pafs.FileType.File]
-    names = [info.base_name for info in entries if info.type == pafs.FileType.Directory]
+    files = [info for info in entries if info.base_name == METADATA and info.kind is EntryKind.FILE]
+    names = [info.base_name for info in entries if info.kind is EntryKind.FOLDER]
     return files[0] if files else None, sorted(names)
 
 
@@ -175,7 +174,7 @@ def _is_snapshot(name: str) -> bool:
     return bool(CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name))
 
 
-def _grouped(found: Sequence[_Candidate], infos: Sequence[pafs.FileInfo | None]) -> tuple[JobSnapshots, ...]:
+def _grouped(found: Sequence[_Candidate], infos: Sequence[Entry | None]) -> tuple[JobSnapshots, ...]:
     owners = {each.owner for each in found if each.owner}
     snapshots: dict[str, list[SnapshotRef]] = defaultdict(list)
     incomplete: dict[str, list[str]] = defaultdict(list)
@@ -210,7 +209,7 @@ def _job_of_one(folder: Folder) -> str:
     return _job_of_savepoint(name, ())
 
 
-def _ref(candidate: _Candidate, info: pafs.FileInfo) -> SnapshotRef:
+def _ref(candidate: _Candidate, info: Entry) -> SnapshotRef:
     time = None if info.mtime_ns is None else info.mtime_ns // 1000
     kind: Kind = "checkpoint" if CHECKPOINT.fullmatch(candidate.name) else "savepoint"
     return SnapshotRef(candidate.folder, candidate.name, time, kind)
@@ -256,18 +255,18 @@ def _is_parquet(folder: Folder) -> bool:
         return stream.read(len(_PARQUET)) == _PARQUET
 
 
-def _metadata(folder: Folder) -> pafs.FileInfo | None:
+def _metadata(folder: Folder) -> Entry | None:
     """The facts of a folder's ``_metadata``, None where it has none."""
     path = posixpath.join(folder.path, METADATA)
     try:
-        info = folder.filesystem.get_file_info(path)
+        info = entry_at(folder.filesystem, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except STORAGE_ERRORS as error:
         if (isinstance(error, OSError) and error.errno == errno.ELOOP) or _is_link(folder):
             return None
         raise no_access(path, error) from error
-    return info if info.type == pafs.FileType.File else None
+    return info if info.kind is EntryKind.FILE else None
 
 
 def _is_link(folder: Folder) -> bool:

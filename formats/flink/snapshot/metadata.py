@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.snapshot.data_input import DataInput
-from statestore.formats.flink.snapshot.file_places import METADATA
 from statestore.formats.flink.snapshot.handle_fields import (
     MAX_KEY_GROUPS,
     channel_state,
@@ -22,6 +21,7 @@ from statestore.formats.flink.snapshot.handle_fields import (
 )
 from statestore.formats.flink.snapshot.handles import EmptyHandle, InPlace, KeyedHandle, OperatorHandle, StreamHandle
 from statestore.formats.flink.snapshot.java_objects import classes_of_object
+from statestore.formats.flink.snapshot.snapshot_names import METADATA
 
 MAGIC = 0x4960672D
 HEAD_BYTES = 16

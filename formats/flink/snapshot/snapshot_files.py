@@ -9,12 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import pyarrow.fs as pafs
-
 from statestore.formats.engine import StateFile
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
-from statestore.formats.flink.snapshot.file_places import METADATA, StoredHandle, places, places_outside
+from statestore.formats.flink.snapshot.file_places import StoredHandle, places, places_outside
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
     ChangeSet,
@@ -39,6 +37,7 @@ from statestore.formats.flink.snapshot.metadata import (
     checkpoint_id,
     parse_metadata,
 )
+from statestore.formats.flink.snapshot.snapshot_names import METADATA
 from statestore.formats.places.folder import (
     MAX_SMALL_BYTES,
     PARALLEL_REQUESTS,
@@ -47,6 +46,7 @@ from statestore.formats.places.folder import (
     RandomAccess,
 )
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
+from statestore.formats.places.listings import EntryKind, entry_at
 from statestore.formats.places.locations import no_access
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 
@@ -243,12 +243,12 @@ class SnapshotFiles:
         if size is not None:
             return size
         try:
-            info = self.folder.filesystem.get_file_info(path)
+            info = entry_at(self.folder.filesystem, path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except STORAGE_ERRORS as error:
             raise no_access(path, error) from error
-        return info.size if info.type == pafs.FileType.File else None
+        return info.size if info.kind is EntryKind.FILE else None
 
     def _checked(self, handle: StoredHandle, path: str, found: int) -> Located:
         folder, name = posixpath.split(path)

@@ -27,6 +27,7 @@ from statestore.formats.kafka.directory.state_directory import (
 )
 from statestore.formats.kafka_rows.time_segments import decode_original_time_segment_name, decode_time_segment_name
 from statestore.formats.places.folder import Folder
+from statestore.formats.places.listings import EntryKind
 
 POSITION_SUFFIX = ".position"
 _MOST_CHILDREN = 64
@@ -94,7 +95,7 @@ def recognises(folder: Folder) -> bool:
     One listing decides about an application or a task. For a local ``state.dir``, its folders are listed, too. No file
     is read. Without Kafka's metadata file, all folders of an application must be tasks.
     """
-    entries = [(info.base_name, info.type.name == "Directory") for info in folder.entries()]
+    entries = [(info.base_name, info.kind is EntryKind.FOLDER) for info in folder.entries()]
     if _must_be_application(entries) or _is_task(folder, entries):
         return True
     children = [name for name, is_folder in entries if is_folder]

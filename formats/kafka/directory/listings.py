@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import pyarrow.fs as pafs
-
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
@@ -124,8 +122,11 @@ def _kind(mode: int) -> Kind:
 
 
 def _remote(folder: Folder) -> Iterator[Entry]:
+    import pyarrow.fs as pafs
+
+    storage: pafs.FileSystem = folder.filesystem
     try:
-        listed = folder.filesystem.get_file_info(pafs.FileSelector(folder.path, allow_not_found=True))
+        listed = storage.get_file_info(pafs.FileSelector(folder.path, allow_not_found=True))
     except FileNotFoundError:
         return
     except STORAGE_ERRORS as error:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import pyarrow.fs as pafs
-
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.folder import NUMBER, Folder
+from statestore.formats.places.local_files import FileSystem
 from statestore.formats.spark.checkpoint.checkpoint_files import (
     DataFile,
     data_files,
@@ -206,7 +205,7 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    filesystem: pafs.FileSystem, path: str, batch_id: int | None = None, given: Given = NOTHING_GIVEN
+    filesystem: FileSystem, path: str, batch_id: int | None = None, given: Given = NOTHING_GIVEN
 ) -> Checkpoint:
     """Open the checkpoint at ``path`` as of a batch, the last committed one by default.
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Any, cast
 
-import pyarrow.fs as pafs
-
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import PARALLEL_REQUESTS, FileRules, Folder, Seen
+from statestore.formats.places.local_files import FileSystem
 from statestore.formats.places.reading_threads import in_order
 from statestore.formats.spark.checkpoint.crc_files import VerifiedStream, side_checksums
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
@@ -42,7 +41,7 @@ def _verified(stream: IO[bytes], path: str) -> IO[bytes]:
 SPARK_FILES = FileRules(missing, corrupt_file, _verified, PURGED)
 
 
-def spark_folder(filesystem: pafs.FileSystem, path: str) -> Folder:
+def spark_folder(filesystem: FileSystem, path: str) -> Folder:
     """A folder of a checkpoint."""
     return Folder(filesystem, path, SPARK_FILES)
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +32,6 @@ from statestore.formats.rocksdb.rocksdb_errors import in_terms_of
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.rocksdb.sparse_copies import TailReader, copy_parts, have_range_deletions
-from statestore.formats.rocksdb.stored_difference import Differing
-from statestore.formats.rocksdb.table_difference import rocksdb_difference
 from statestore.formats.rocksdb.table_index import ReadAt, split_points
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing
@@ -41,6 +39,9 @@ from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.providers.zip_files import Zip, read_zip, unzipped
 from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, SIZE_BYTES, split_values, verify_checksums
+
+if TYPE_CHECKING:
+    from statestore.formats.rocksdb.stored_difference import Differing
 
 # Table files on the local disk: links to local files, copies of others.
 #
@@ -155,6 +156,8 @@ def zip_difference(
     Of table files that both zips name, only the parts are read that may have a key with an entry in another file.
     Raises as `zip_rows`.
     """
+    from statestore.formats.rocksdb.table_difference import rocksdb_difference
+
     with (
         _unpacked(folder, old, delimiter, [within]) as before,
         _unpacked(folder, new, delimiter, [within], before) as after,

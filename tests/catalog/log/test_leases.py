@@ -30,7 +30,7 @@ from statestore.catalog.log.leases import (
     remove_expired_leases,
     take_lease,
 )
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.log_names import STORE_FILE
 
 HOLDER = """
 import sys

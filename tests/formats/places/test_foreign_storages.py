@@ -69,6 +69,8 @@ def test_addresses_that_other_tools_show_come_with_the_one_to_give(
 class _Azure:
     """What pyarrow does without credentials: a bare ArrowException, at the first request."""
 
+    type_name = "abfs"
+
     def get_file_info(self, path: Any) -> Any:
         raise pa.ArrowException("Failed to get token from DefaultAzureCredential")
 
