@@ -39,12 +39,13 @@ def fill_table(numbers: Hashes, slots: Slots, following: Slots, repeats: Bools, 
         if slots[at] >= 0:
             repeats[event] = repeats[slots[at]] = True
             following[event] = slots[at]
-            count, older = I64(1), slots[at]
-            while older >= 0 and count <= most:
-                count += 1
-                older = following[older]
-            if count > most:
-                return False
+            if most < len(numbers):
+                count, older = I64(1), slots[at]
+                while older >= 0 and count <= most:
+                    count += 1
+                    older = following[older]
+                if count > most:
+                    return False
         slots[at] = event
     return True
 
