@@ -141,7 +141,7 @@ def ends_at(
     def close(ends: Ints) -> None:
         files.pending(segment.meta, known.closures).apply(ends, start, len(known.closures))
 
-    return _believed(segment.meta, cells, version, close if known.closures else None)
+    return believed(cells, version, _in_doubt(segment.meta, version), close if known.closures else None)
 
 
 def pair_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints, versions: Ints) -> Ints:
@@ -157,13 +157,36 @@ def pair_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints, ver
     def cells(name: str, at: Chosen) -> Ints:
         return cells_of(file, name, rows[at])
 
-    return _believed(segment.meta, cells, versions, close if segment.closures else None)
+    return believed(cells, versions, _in_doubt(segment.meta, int(versions.min())), close if segment.closures else None)
 
 
-def _believed(
-    meta: SegmentMeta,
+@dataclass(frozen=True)
+class InDoubt:
+    """The rows that a version may see otherwise than they are stored: for another end, a later commit, or a drop.
+
+    None stands for no row.
+    """
+
+    closed: Chosen | None
+    added: Chosen | None
+    dropped: Chosen | None
+
+
+def last_end(meta: SegmentMeta) -> int:
+    """Return the last commit that gave a stored end to a row which older versions have, too; NOW where any may be."""
+    # A later end of a row that a version has is one of ``last_closed`` or of a split row.
+    return NOW if meta.role == "belief" else max(meta.last_closed, meta.split_closed)
+
+
+def _in_doubt(meta: SegmentMeta, oldest: int) -> InDoubt:
+    closed, added = last_end(meta) > oldest, meta.max_added > oldest
+    return InDoubt(*(EVERY if each else None for each in (closed, added, meta.role == "belief")))
+
+
+def believed(
     cells: Callable[[str, Chosen], Ints | Bools],
     version: int | Ints,
+    doubt: InDoubt,
     close: Callable[[Ints], None] | None,
 ) -> Ints:
     """Return the ends of rows at a version, or of each row at its own: the rule itself.
@@ -171,20 +194,24 @@ def _believed(
     ``cells`` returns a column of some of these rows. ``close`` puts the ends of closures up to the version in the place
     of stored ones.
     """
-    oldest = version if isinstance(version, int) else int(version.min())
-    is_belief = meta.role == "belief"
+
+    def chosen(rows: Chosen, compared: Callable[[Any, Any], Any], name: str) -> Ints:
+        found: Ints = np.flatnonzero(
+            compared(cells(name, rows), version if isinstance(version, int) else version[rows])
+        )
+        return found if isinstance(rows, slice) else rows[found]
+
     ends = cells("valid_to", EVERY).astype(np.int64)
-    # A later end of a row that this version has is one of ``last_closed`` or of a split row.
-    if is_belief or max(meta.last_closed, meta.split_closed) > oldest:
-        later = np.flatnonzero(cells("_closed", EVERY) > version)
+    if doubt.closed is not None:
+        later = chosen(doubt.closed, np.greater, "_closed")
         if len(later):
             ends[later] = np.where(cells("_split", later) != 0, ABSENT, OPEN)
     if close is not None:
         close(ends)
-    if meta.max_added > oldest:
-        ends[cells("_added", EVERY) > version] = ABSENT
-    if is_belief:
-        ends[cells("_dropped", EVERY) <= version] = ABSENT
+    if doubt.added is not None:
+        ends[chosen(doubt.added, np.greater, "_added")] = ABSENT
+    if doubt.dropped is not None:
+        ends[chosen(doubt.dropped, np.less_equal, "_dropped")] = ABSENT
     return ends
 
 

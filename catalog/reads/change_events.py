@@ -21,9 +21,13 @@ from statestore.catalog.reads.belief import (
     not_ended,
     pair_ends,
 )
+from statestore.catalog.reads.picked_rows import PickedRows
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.compiled_use import copies_pay
 from statestore.formats.values.packed_sort import positions_in_order
+
+EVENT_ROWS = 64  # rows of a scan from which compiled loops save as much time as from an event
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Events:
     """Parallel arrays: the stored row of each event, and the version at which its old value is looked up.
 
     ``own`` is the commit that added the row. Rows that were ``taken_back`` are of an earlier commit than ``version``.
+    ``compiled``: whether compiled loops read so many events.
     """
 
     segment_index: npt.NDArray[np.int32]
@@ -67,12 +72,14 @@ class Events:
     version: Ints
     own: Ints
     taken_back: Bools
+    compiled: bool
 
     def __len__(self) -> int:
         return len(self.row)
 
 
-Found = tuple[int, Ints, Ints, Ints, Ints]  # number of a segment, rows, their starts, versions and own commits
+# Number of a segment, or those of each row; rows, their starts, versions and own commits.
+Found = tuple[int | npt.NDArray[np.int32], Ints, Ints, Ints, Ints]
 
 
 def events_by_version(
@@ -84,23 +91,23 @@ def events_by_version(
 
     ``of_keys`` are the rows of each segment among which they are; None: all.
     """
-    found: list[Found] = []
-    for number, segment in enumerate(split.segments):
-        parts = list(_added(files, split, number, of_keys))
-        if not parts:
-            continue
-        rows, added, starts = (np.concatenate([part[place] for part in parts]) for place in range(3))
-        ends = pair_ends(files, segment, rows, added)
+    parts = [(number, *part) for number in range(len(split.segments)) for part in _added(files, split, number, of_keys)]
+    count = sum(len(part[1]) for part in parts)
+    found, compiled = list[Found](), copies_pay(EVENT_ROWS * count)
+    if count:
+        source = np.repeat(np.array([part[0] for part in parts], np.int32), [len(part[1]) for part in parts])
+        rows, added, starts = (np.concatenate([part[place] for part in parts]) for place in range(1, 4))
+        ends = PickedRows(files, split.segments, source, rows.astype(np.int32), compiled).ends_at(added)
         known = ever_valid(starts, ends) & not_ended(ends, split.after) & (starts >= low) & (starts <= high)
         if not known.all():
-            rows, added, starts = rows[known], added[known], starts[known]
-        found.append((number, rows, starts, added, added))
+            source, rows, added, starts = source[known], rows[known], added[known], starts[known]
+        found.append((source, rows, starts, added, added))
     for number, rows, versions in _taken_back(files, split, of_keys):
         file = files.open_segment(split.segments[number].meta)
         starts, own = cells_of(file, "valid_from", rows), cells_of(file, "_added", rows)
         inside = (starts >= low) & (starts <= high)
         found.append((number, rows[inside], starts[inside], versions[inside], own[inside]))
-    return _in_order(split, found)
+    return _in_order(split, found, compiled)
 
 
 def added_starts(files: SegmentFiles, split: ChangeSplit, step: int) -> list[Ints]:
@@ -127,9 +134,15 @@ def _added(
         if block.min_added > split.last or (not meta.tombstone and block.min_valid_from > split.latest_start):
             continue
         if not meta.tombstone:  # rows that are not late start between the stream times before and after their commits
-            high = begin + file.started_by(split.latest_start, begin, begin + block.rows)
-            if block.late_added < split.first:
+            is_punctual = block.late_added < split.first
+            if is_punctual and block.max_valid_from <= split.late_before:
+                continue
+            if block.max_valid_from > split.latest_start:
+                high = begin + file.started_by(split.latest_start, begin, begin + block.rows)
+            if is_punctual and block.min_valid_from <= split.late_before:
                 low = begin + file.started_by(split.late_before, begin, high)
+            if low == high:
+                continue
         added = file.int64_rows("_added", low, high)
         if meta.min_added >= split.first and meta.max_added <= split.last:
             yield np.arange(low, high), added, file.int64_rows("valid_from", low, high)
@@ -156,7 +169,7 @@ def events_by_time(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[In
             valid = np.flatnonzero(ever_valid(starts, ends_between(files, segment, low, high)))
             own = file.int64_rows("_added", low, high)[valid]
             found.append((number, low + valid, starts[valid], np.full(len(valid), split.version), own))
-    return _in_order(split, found)
+    return _in_order(split, found, copies_pay(EVENT_ROWS * sum(len(part[1]) for part in found)))
 
 
 def rows_between(
@@ -216,13 +229,15 @@ def _taken_back(
     return [(number, rows[k], versions[k]) for (number, rows, versions), k in zip(events, known, strict=True)]
 
 
-def _in_order(split: ChangeSplit, found: Sequence[Found]) -> Events:
+def _in_order(split: ChangeSplit, found: Sequence[Found], compiled: bool) -> Events:
     """Return the events by (commit version, start)."""
     parts = [part for part in found if len(part[1])]
     if not parts:
         none = np.empty(0, np.int64)
-        return Events(np.empty(0, np.int32), np.empty(0, np.int32), none, none, none, np.empty(0, bool))
-    segment_index = np.repeat(np.array([part[0] for part in parts], np.int32), [len(part[1]) for part in parts])
+        return Events(np.empty(0, np.int32), np.empty(0, np.int32), none, none, none, np.empty(0, bool), compiled)
+    segment_index = np.concatenate(
+        [np.full(len(part[1]), part[0], np.int32) if isinstance(part[0], int) else part[0] for part in parts]
+    )
     row, start, version, own = (np.concatenate([part[place] for part in parts]) for place in range(1, 5))
     row = row.astype(np.int32)
     shown = own if split.by_time else version
@@ -232,7 +247,7 @@ def _in_order(split: ChangeSplit, found: Sequence[Found]) -> Events:
     segment_index, row, start = segment_index[order], row[order], start[order]
     version, own = version[order], own[order]
     taken_back = np.zeros(len(order), bool) if split.by_time else own != version
-    return Events(segment_index, row, start, version, own, taken_back)
+    return Events(segment_index, row, start, version, own, taken_back, compiled)
 
 
 def _order(version: Ints, start: Ints) -> npt.NDArray[np.int32] | Ints:

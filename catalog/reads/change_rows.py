@@ -42,7 +42,6 @@ def change_batches(
     old: StoredRows,
     still_there: Bools,
     names: tuple[str, ...],
-    compiled: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yield these columns of the changes in the order of the events."""
     rows = _rows(split, events, old, still_there)
@@ -51,7 +50,7 @@ def change_batches(
     at = 0
     while at < len(rows.row):
         count = int(min(max(BATCH_BYTES / row_bytes, 1), MOST_ROWS, len(rows.row) - at))
-        batch = _batch(files, split, events, rows, slice(at, at + count), names, compiled)
+        batch = _batch(files, split, events, rows, slice(at, at + count), names)
         yield batch
         row_bytes = max(batch.nbytes / count, 8.0)
         at += count
@@ -85,7 +84,6 @@ def _batch(
     rows: ChangeRows,
     part: slice,
     names: tuple[str, ...],
-    compiled: bool,
 ) -> pa.RecordBatch:
     event = rows.event[part]
     version = (events.own if split.by_time else events.version)[event]
@@ -104,10 +102,12 @@ def _batch(
     def opened(number: int) -> Segment:
         return files.open_segment(split.segments[number].meta)
 
-    gathered = GatheredRows(opened, source, row, compiled=compiled)
+    gathered = GatheredRows(opened, source, row, compiled=events.compiled)
     has_values = _with_values(split, source)
     valued = (
-        None if has_values is None else GatheredRows(opened, source[has_values], row[has_values], compiled=compiled)
+        None
+        if has_values is None
+        else GatheredRows(opened, source[has_values], row[has_values], compiled=events.compiled)
     )
     place = None if has_values is None else np.where(has_values, np.cumsum(has_values) - 1, -1)
     arrays = []

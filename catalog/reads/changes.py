@@ -41,7 +41,6 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.kernels.compiled_use import copies_pay
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, check_number
 from statestore.formats.values.filters import Filter, mask
@@ -52,7 +51,6 @@ SPLIT_EVENTS = 1 << 19
 # fetched. Were rows always read so, the changes of three commits would take 1.5 times as long (2 million versions).
 DENSE_SHARE = 8
 KEPT_SPLITS = 4
-EVENT_ROWS = 64  # rows of a scan from which compiled loops save as much time as from an event
 SAMPLED = 1 << 10  # one start in so many rows tells where to cut a range of them
 
 
@@ -184,9 +182,8 @@ def read_changes(
         events = _events(files, split, of_keys, low, high)
         if not len(events):
             continue
-        compiled = copies_pay(EVENT_ROWS * len(events))
-        old, still_there = related(_scope(files, split, of_keys, compiled), events, split.by_time)
-        for batch in change_batches(files, split, events, old, still_there, names, compiled):
+        old, still_there = related(_scope(files, split, of_keys), events, split.by_time)
+        for batch in change_batches(files, split, events, old, still_there, names):
             selected = mask(filters, batch) if filters else None
             kept = batch if selected is None else batch.filter(selected)
             if kept.num_rows:
@@ -218,12 +215,11 @@ def _events(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | N
     return events_by_version(files, split, of_keys, low, high)
 
 
-def _scope(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None, compiled: bool) -> Scope:
+def _scope(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None) -> Scope:
     if split.by_time:
-        return Scope(files, split.segments, split.version + 1, split.version, NOW, of_keys, compiled)
-    if split.whole:  # writes that are no events are events here, and may replace others that an expiry left out
-        return Scope(files, split.segments, split.last + 1, split.last, NOW, of_keys, compiled)
-    return Scope(files, split.segments, split.first, split.last, split.late_before, of_keys, compiled)
+        return Scope(files, split.segments, split.version, False, of_keys)
+    # Writes that are no events are events of the whole, and may replace others that an expiry left out.
+    return Scope(files, split.segments, split.last, split.whole, of_keys)
 
 
 def _fetched(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,9 @@ from statestore.catalog.reads.belief import (
     ever_valid,
     may_end,
     may_start,
-    pair_ends,
 )
 from statestore.catalog.reads.change_events import Events
-from statestore.catalog.reads.scattered_rows import GatheredRows
+from statestore.catalog.reads.picked_rows import PickedRows
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.values.key_equality import keys_equal
@@ -37,6 +36,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _LEAST_BITS, _MOST_BITS = 16, 22  # of the marks of times, which take 4 MB at most
 FEW_TIMES = 1 << 13  # are searched one by one among at least so many times as many rows that are in order
 FEW_SHARE = 8
+SAME_TIMES = 8  # events of one time from which on events are found by the hashes of their keys, too
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,24 @@ class StoredRows:
     def nowhere(count: int) -> StoredRows:
         return StoredRows(np.full(count, NOWHERE, np.int32), np.full(count, NOWHERE, np.int32))
 
-    def put(self, events: Ints, segment_index: int, rows: Ints) -> None:
-        self.segment_index[events] = segment_index
-        self.row[events] = rows
+    def put(self, events: Ints, rows: PickedRows) -> None:
+        self.segment_index[events] = rows.source
+        self.row[events] = rows.row
 
 
 @dataclass(frozen=True)
 class Scope:
     """The rows among which related rows are searched.
 
-    Rows of commits before ``first`` start at most at ``late_before``, tombstones excepted. Rows of later commits are
-    events, or what a commit between believed of an event. Closures of commits after ``last`` do not count. ``of_keys``:
-    these rows of each segment; None for all.
+    Rows and closures of commits after ``last`` do not count. ``replaced_apart``: a value row that an event replaced may
+    be no event. ``of_keys``: these rows of each segment; None for all.
     """
 
     files: SegmentFiles
     segments: Sequence[SegmentWithClosures]
-    first: int
     last: int
-    late_before: int
+    replaced_apart: bool
     of_keys: Sequence[Ints] | None
-    compiled: bool
 
 
 def related(scope: Scope, events: Events, by_time: bool) -> tuple[StoredRows, Bools]:
@@ -81,7 +78,8 @@ def related(scope: Scope, events: Events, by_time: bool) -> tuple[StoredRows, Bo
     """
     old, still_there = StoredRows.nowhere(len(events)), np.zeros(len(events), bool)
     if len(events):
-        search = _Related(scope, events, _EventsByKey.of(scope, events), old, still_there)
+        back, others = (_Times.of(events, which) for which in (events.taken_back, ~events.taken_back))
+        search = _Related(scope, events, _EventsByKey.of(scope, events), back, others, old, still_there)
         search.find_preceding()
         if not by_time:
             search.find_same_start()
@@ -95,32 +93,31 @@ class _Related:
     scope: Scope
     events: Events
     by_key: _EventsByKey
+    back: _Times  # of rows that were taken back
+    others: _Times
     old: StoredRows
     still_there: Bools
 
     def find_preceding(self) -> None:
         """Find the value rows that end where events start."""
-        taken_back = self.events.taken_back
-        times, back = (_Times.of(self.events.start[which]) for which in (~taken_back, taken_back))
-        search = _Search(self.scope, self.by_key, lambda *found: self._ended(back, *found))
+        search = _Search(self.scope, self.events, self.by_key, self._ended)
         for number, segment in enumerate(self.scope.segments):
-            for rows, ends in _ending(self.scope, number, segment, times):
+            for rows, ends in _ending(self.scope, number, segment, self.others):
                 search.add(number, rows, ends)
         search.finish()
 
-    def _ended(self, back: _Times, number: int, of: Ints, rows: Ints) -> None:
-        files, segment, version = self.scope.files, self.scope.segments[number], self.events.version
-        ends = pair_ends(files, segment, rows, version[of])
-        starts = cells_of(files.open_segment(segment.meta), "valid_from", rows)
+    def _ended(self, of: Ints, rows: PickedRows) -> None:
+        ends, starts = rows.ends_at(self.events.version[of]), rows.numbers("valid_from")
         hit = (ends == self.events.start[of]) & ever_valid(starts, ends) & ~self.events.taken_back[of]
         if not hit.all():
-            of, rows, starts = of[hit], rows[hit], starts[hit]
-        self.old.put(of, number, rows)
+            chosen = np.flatnonzero(hit)
+            of, rows, starts = of[chosen], rows.at(chosen), starts[chosen]
+        self.old.put(of, rows)
         # What was taken back is mostly the longer form of a row that now ends where an event of the commit starts.
-        chosen = back.may_have(starts)
+        chosen = self.back.may_have(starts)
         if len(chosen):
             of, starts = of[chosen], starts[chosen]
-            found, positions = self.by_key.match(self.by_key.hashes[of] ^ _mixed(starts))
+            found, positions = self.by_key.match(self.by_key.numbers_at(starts, lambda: self.by_key.hashes[of]))
             of = of[positions]
             same = self.events.taken_back[found] & (self.events.version[found] == self.events.version[of])
             same &= self.events.start[found] == starts[positions]
@@ -130,30 +127,25 @@ class _Related:
     def find_same_start(self) -> None:
         """Find the rows that start where events start: those that events replaced, and those that still exist."""
         scope, events = self.scope, self.events
-        search = _Search(scope, self.by_key, self._began)
+        search = _Search(scope, events, self.by_key, self._began)
         for number, rows in _repeated(events, self.by_key.repeats):
             search.add(number, events.row[rows].astype(np.int64), events.start[rows])
         search.finish()
-        late = _Times.of(events.start[(events.start <= scope.late_before) & ~events.taken_back])
-        unknown = _Times.of(events.start[events.taken_back & ~self.still_there])
-        every = _Times.of(events.start)
-        again = _Times.of(events.start[self.by_key.repeats])
+        # A value row that an event replaced was taken back by its commit, so it is an event itself and was looked at.
+        in_question = np.where(events.taken_back, ~self.still_there, scope.replaced_apart)
+        of_values = _Times.of(events, in_question)
         for number, segment in enumerate(scope.segments):
-            searches = [(times, scope.first) for times in ((every,) if segment.meta.tombstone else (late, unknown))]
-            if segment.meta.role == "belief" or segment.meta.split_closed:
-                # An event is the first belief of its row. Later ones are here, and the next commit replaced the last.
-                searches.append((again, scope.last + 1))
-            for times, before in searches:
-                for rows, starts in _starting(scope, number, segment, times, before):
+            for times in (self.back, self.others) if segment.meta.tombstone else (of_values,):
+                for rows, starts in _starting(scope, number, segment, times):
                     search.add(number, rows, starts)
         search.finish()
 
-    def _began(self, number: int, of: Ints, rows: Ints) -> None:
-        segment, version = self.scope.segments[number], self.events.version[of]
-        back = self.events.taken_back[of]
-        ends = pair_ends(self.scope.files, segment, rows, np.where(back, version, version - 1))
+    def _began(self, of: Ints, rows: PickedRows) -> None:
+        version, back = self.events.version[of], self.events.taken_back[of]
+        ends = rows.ends_at(np.where(back, version, version - 1))
         valid = ever_valid(self.events.start[of], ends)
-        self.old.put(of[valid & ~back], number, rows[valid & ~back])
+        replaced = np.flatnonzero(valid & ~back)
+        self.old.put(of[replaced], rows.at(replaced))
         self.still_there[of[valid & back]] = True
 
 
@@ -168,20 +160,40 @@ class _Times:
     high: int
     marks: Bools
     shift: np.uint64
-    few: Ints | None = None
+    compiled: bool
+    times: Ints
 
     @staticmethod
-    def of(times: Ints) -> _Times:
+    def of(events: Events, which: Bools) -> _Times:
+        """Return the times at which these events start."""
+        times = events.start[which]
         if not len(times):
-            return _Times(1, 0, np.zeros(1, bool), np.uint64(0))
+            return _Times(1, 0, np.zeros(1, bool), np.uint64(0), events.compiled, times)
         bits = min(max(len(times).bit_length() + 4, _LEAST_BITS), _MOST_BITS)
         marks, shift = np.zeros(1 << bits, bool), np.uint64(64 - bits)
         marks[_mixed(times) >> shift] = True
-        few = np.unique(times) if len(times) <= FEW_TIMES else None
-        return _Times(int(times.min()), int(times.max()), marks, shift, few)
+        return _Times(int(times.min()), int(times.max()), marks, shift, events.compiled, times)
+
+    @cached_property
+    def few(self) -> Ints | None:
+        """The times, ascending, where they are few."""
+        if len(self.times) > FEW_TIMES:
+            return None
+        ordered = np.sort(self.times)
+        found: Ints = ordered[np.append(ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1])]
+        return found
 
     def may_have(self, times: Ints) -> Ints:
         """Return the positions of times that may be in the set."""
+        if self.low > self.high:
+            return np.empty(0, np.int64)
+        if self.compiled:
+            from statestore.formats.kernels.event_kernels import marked
+
+            positions = np.empty(len(times), np.int64)
+            times = np.ascontiguousarray(times)
+            count = marked(times.ctypes.data, self.low, self.high, self.marks, _MIX, self.shift, positions)
+            return positions[:count]
         inside = np.flatnonzero((times >= self.low) & (times <= self.high))
         mine = times if len(inside) == len(times) else times[inside]
         found: Ints = inside[self.marks[_mixed(mine) >> self.shift]]
@@ -234,12 +246,10 @@ def _ending(scope: Scope, number: int, segment: SegmentWithClosures, times: _Tim
             yield rows, ends
 
 
-def _starting(
-    scope: Scope, number: int, segment: SegmentWithClosures, times: _Times, before: int
-) -> Iterator[tuple[Ints, Ints]]:
-    """Yield rows that may start at one of the times and be of commits before ``before``, and these starts."""
+def _starting(scope: Scope, number: int, segment: SegmentWithClosures, times: _Times) -> Iterator[tuple[Ints, Ints]]:
+    """Yield rows that may start at one of the times and be of commits up to the last, and these starts."""
     meta = segment.meta
-    if meta.min_added >= before or not may_start(meta, times.low, times.high):
+    if meta.min_added > scope.last or not may_start(meta, times.low, times.high):
         return
     file = scope.files.open_segment(meta)
     if scope.of_keys is not None:
@@ -249,7 +259,7 @@ def _starting(
         yield mine[chosen], starts[chosen]
         return
     for begin, block in meta.spans():
-        if block.min_valid_from > times.high or block.max_valid_from < times.low or block.min_added >= before:
+        if block.min_valid_from > times.high or block.max_valid_from < times.low or block.min_added > scope.last:
             continue
         low, high = (file.started_by(moment, begin, begin + block.rows) for moment in (times.low - 1, times.high))
         if low == high:
@@ -264,15 +274,16 @@ def _starting(
 
 @dataclass(frozen=True)
 class _EventsByKey:
-    """Keys of the events, and the events by key and start: their ``numbers`` are equal where keys and times are.
+    """Keys of the events, and their ``numbers``, which are equal where keys and times are.
 
+    The numbers are those of the times alone where few events start at the same time, so that no hashes are needed.
     ``slots`` is a table of events for compiled loops, in which ``following`` has the next event of the same numbers;
-    without these loops ``ordered`` has the numbers of ``order``, ascending. ``repeats`` marks events whose key has
-    another event at that start.
+    without these loops ``ordered`` has the numbers of ``order``, ascending. ``repeats`` marks events whose number
+    another one has, too: at least those whose key has another event at that start.
     """
 
     keys: list[pa.Array]
-    hashes: Hashes
+    is_hashed: bool
     numbers: Hashes
     repeats: Bools
     slots: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
@@ -282,21 +293,44 @@ class _EventsByKey:
 
     @staticmethod
     def of(scope: Scope, events: Events) -> _EventsByKey:
-        keys = _keys(scope, events.segment_index, events.row)
-        hashes = hash_keys(keys)
-        numbers = hashes ^ _mixed(events.start)
-        if scope.compiled:
+        keys = PickedRows(scope.files, scope.segments, events.segment_index, events.row, events.compiled).keys()
+        numbers = _mixed(events.start)
+        found = _EventsByKey._of_numbers(keys, False, numbers, SAME_TIMES, events.compiled)
+        if found is None:
+            found = _EventsByKey._of_numbers(keys, True, hash_keys(keys) ^ numbers, len(numbers), events.compiled)
+        assert found is not None
+        return found
+
+    @staticmethod
+    def _of_numbers(
+        keys: list[pa.Array], is_hashed: bool, numbers: Hashes, most: int, compiled: bool
+    ) -> _EventsByKey | None:
+        """Return the events by these numbers; None if more than ``most`` events have the same number."""
+        repeats = np.zeros(len(numbers), bool)
+        if compiled:
             from statestore.formats.kernels.event_kernels import fill_table
 
             slots = np.full(1 << (2 * len(numbers)).bit_length(), -1, np.int32)
-            following, repeats = np.full(len(numbers), -1, np.int32), np.zeros(len(numbers), bool)
-            fill_table(numbers, slots, following, repeats)
-            return _EventsByKey(keys, hashes, numbers, repeats, slots, following)
+            following = np.full(len(numbers), -1, np.int32)
+            if not fill_table(numbers, slots, following, repeats, most):
+                return None
+            return _EventsByKey(keys, is_hashed, numbers, repeats, slots, following)
         ordered, order = sorted_with_positions(numbers)
+        if (ordered[most:] == ordered[: max(len(ordered) - most, 0)]).any():
+            return None
         same = ordered[1:] == ordered[:-1]
-        repeats = np.zeros(len(numbers), bool)
         repeats[order[1:][same]] = repeats[order[:-1][same]] = True
-        return _EventsByKey(keys, hashes, numbers, repeats, ordered=ordered, order=order)
+        return _EventsByKey(keys, is_hashed, numbers, repeats, ordered=ordered, order=order)
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """Hashes of the keys."""
+        return hash_keys(self.keys)
+
+    def numbers_at(self, times: Ints, hashes: Callable[[], Hashes]) -> Hashes:
+        """Return the numbers of keys at times; ``hashes`` returns those of the keys."""
+        numbers = _mixed(times)
+        return hashes() ^ numbers if self.is_hashed else numbers
 
     def match(self, numbers: Hashes) -> tuple[Ints, Ints]:
         """Return (event, position in ``numbers``) of each pair of equal numbers, by position."""
@@ -320,11 +354,13 @@ class _EventsByKey:
 class _Search:
     """A search for the events whose keys have rows of segments, which are looked at many at a time.
 
-    ``found`` is called with the number of a segment, events, and the row that each has at its time.
+    ``found`` is called with events, and the row that each has at its time.
     """
 
-    def __init__(self, scope: Scope, by_key: _EventsByKey, found: Callable[[int, Ints, Ints], None]) -> None:
-        self._scope, self._by_key, self._found = scope, by_key, found
+    def __init__(
+        self, scope: Scope, events: Events, by_key: _EventsByKey, found: Callable[[Ints, PickedRows], None]
+    ) -> None:
+        self._scope, self._events, self._by_key, self._found = scope, events, by_key, found
         self._waiting: list[tuple[int, Ints, Ints]] = []
         self._rows = 0
 
@@ -346,22 +382,14 @@ class _Search:
         row = np.concatenate([rows for _, rows, _ in self._waiting])
         time = np.concatenate([times for _, _, times in self._waiting])
         self._waiting, self._rows = [], 0
-        keys = _keys(self._scope, segment, row.astype(np.int32))
-        events, positions = self._by_key.match(hash_keys(keys) ^ _mixed(time))
+        rows = PickedRows(self._scope.files, self._scope.segments, segment, row.astype(np.int32), self._events.compiled)
+        keys = rows.keys()
+        events, positions = self._by_key.match(self._by_key.numbers_at(time, lambda: hash_keys(keys)))
         same = keys_equal(self._by_key.keys, events, keys, positions)
-        events, positions = events[same], positions[same]
-        of = segment[positions]
-        bounds = [0, *(np.flatnonzero(of[1:] != of[:-1]) + 1).tolist(), len(of)]
-        for first, stop in pairwise(bounds):
-            if first < stop:
-                self._found(int(of[first]), events[first:stop], row[positions[first:stop]])
-
-
-def _keys(scope: Scope, segment: npt.NDArray[np.int32], row: npt.NDArray[np.int32]) -> list[pa.Array]:
-    gathered = GatheredRows(
-        lambda number: scope.files.open_segment(scope.segments[number].meta), segment, row, compiled=scope.compiled
-    )
-    return [gathered.column(name) for name in scope.files.spec.key_names]
+        if not same.all():
+            events, positions = events[same], positions[same]
+        if len(events):
+            self._found(events, rows.at(positions))
 
 
 def _repeated(events: Events, repeats: Bools) -> Iterator[tuple[int, Ints]]:

@@ -7,6 +7,7 @@ and for nested columns, Arrow takes the rows of each segment and then puts them 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.reads.belief import cells_of
 from statestore.catalog.reads.chosen_rows import MOST_TEXT, SPARE, bit_width, is_text
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.column_checks import check_values
@@ -52,14 +54,36 @@ class GatheredRows:
         found = {} if placed is None else {name: _compiled_column(placed, name) for name in dict.fromkeys(names)}
         others = [name for name in names if found.get(name) is None]
         if others:
-            if self._sorted is None:
-                self._sorted = _SortedRows.of(self._opened, self._source, self._row)
-            found |= zip(others, self._sorted.columns(others), strict=True)
+            found |= zip(others, self._in_order().columns(others), strict=True)
         return [found[name] for name in names]
+
+    def numbers(self, name: str) -> Ints:
+        """Return a column of times, versions or booleans as numbers; a null end is OPEN."""
+        found = None if self._placed is None else _compiled_numbers(self._placed, name)
+        return self._in_order().numbers(name) if found is None else found
+
+    @property
+    def placed(self) -> PlacedRows | None:
+        """Return the batches that have the rows, for compiled loops; None where these do not read them."""
+        return self._placed
+
+    def at(self, positions: Ints) -> GatheredRows:
+        """Return some of the rows. Their batches are not searched again."""
+        chosen = copy(self)
+        chosen._source, chosen._row, chosen._sorted = self._source[positions], self._row[positions], None
+        if self._placed is not None:
+            placed = self._placed
+            chosen._placed = PlacedRows(placed.batches, placed.part[positions], placed.rows[positions])
+        return chosen
+
+    def _in_order(self) -> _SortedRows:
+        if self._sorted is None:
+            self._sorted = _SortedRows.of(self._opened, self._source, self._row)
+        return self._sorted
 
 
 @dataclass(frozen=True)
-class _PlacedRows:
+class PlacedRows:
     """Rows by the batches that have them: row i is the row ``rows[i]`` of the batch with the number ``part[i]``."""
 
     batches: list[tuple[Segment, list[int]]]  # numbers of batches of each file, in the order of the parts
@@ -67,30 +91,32 @@ class _PlacedRows:
     rows: Numbers
 
 
-def _placed(opened: Opened, source: Sources, row: Numbers, kept_bytes: int | None) -> _PlacedRows | None:
+def _placed(opened: Opened, source: Sources, row: Numbers, kept_bytes: int | None) -> PlacedRows | None:
     """Return the batch of each row; None where the columns of these batches may be too large to hold at once."""
     from statestore.formats.kernels.gather_kernels import place_rows
 
-    numbers = np.flatnonzero(np.bincount(source)).tolist()
+    used = np.zeros(int(source.max()) + 1, bool)
+    used[source] = True
+    numbers = np.flatnonzero(used).tolist()
     files = [opened(number) for number in numbers]
     starts = [file.batch_starts for file in files]
     bounds = np.zeros(numbers[-1] + 2, np.int64)  # parts of the input s: bounds[s] : bounds[s + 1]
     bounds[np.array(numbers) + 1] = [len(each) for each in starts]
     bounds = bounds.cumsum()
     part, rows = np.empty(len(row), np.int32), np.empty(len(row), np.int32)
-    place_rows(source, row, bounds, np.concatenate(starts), part, rows)
-    touched = np.bincount(part, minlength=int(bounds[-1])) > 0
+    touched = np.zeros(int(bounds[-1]), bool)
+    place_rows(source, row, bounds, np.concatenate(starts), part, rows, touched)
     if not touched.all():  # what no row needs is not decompressed
-        part = (np.cumsum(touched) - 1).astype(np.int32)[part]
+        part = (np.cumsum(touched, dtype=np.int32) - np.int32(1)).take(part)
     batches = [
         (file, np.flatnonzero(touched[bounds[number] : bounds[number + 1]]).tolist())
         for number, file in zip(numbers, files, strict=True)
     ]
-    placed = _PlacedRows(batches, part, rows)
+    placed = PlacedRows(batches, part, rows)
     return placed if kept_bytes is None or _decoded_bytes(placed) <= kept_bytes else None
 
 
-def _decoded_bytes(placed: _PlacedRows) -> float:
+def _decoded_bytes(placed: PlacedRows) -> float:
     total = 0.0
     for file, numbers in placed.batches:
         if file.is_compressed and numbers:
@@ -98,7 +124,7 @@ def _decoded_bytes(placed: _PlacedRows) -> float:
     return total
 
 
-def _compiled_column(placed: _PlacedRows, name: str) -> pa.Array | None:
+def _compiled_column(placed: PlacedRows, name: str) -> pa.Array | None:
     """Return a column; None if its type or its buffers are not for compiled loops, or it has too many bytes."""
     stored = [column for file, numbers in placed.batches for column in file.stored(name, numbers)]
     kind = stored[0].array.type
@@ -120,7 +146,23 @@ def _compiled_column(placed: _PlacedRows, name: str) -> pa.Array | None:
     return pa.Array.from_buffers(kind, len(placed.rows), [validity if nulls else None, *buffers], nulls)
 
 
-def _values(placed: _PlacedRows, address: Ints, width: int) -> pa.Buffer:
+def _compiled_numbers(placed: PlacedRows, name: str) -> Ints | None:
+    """Return a column as numbers; None if its buffers are not for compiled loops."""
+    from statestore.formats.kernels.gather_kernels import scattered_values
+
+    stored = [column for file, numbers in placed.batches for column in file.stored(name, numbers)]
+    if not all(column.values for column in stored):
+        return None
+    address = np.array([column.values for column in stored])
+    if pa.types.is_boolean(stored[0].array.type):
+        bits, _ = _bits(placed, address)
+        return np.unpackbits(np.frombuffer(bits, np.uint8), count=len(placed.rows), bitorder="little").astype(np.int64)
+    found = np.empty(len(placed.rows), np.int64)
+    scattered_values(address, placed.part, placed.rows, 8, found.ctypes.data)
+    return found
+
+
+def _values(placed: PlacedRows, address: Ints, width: int) -> pa.Buffer:
     from statestore.formats.kernels.gather_kernels import scattered_values
 
     target = pa.allocate_buffer(len(placed.rows) * width)
@@ -128,7 +170,7 @@ def _values(placed: _PlacedRows, address: Ints, width: int) -> pa.Buffer:
     return target
 
 
-def _bits(placed: _PlacedRows, address: Ints) -> tuple[pa.Buffer, int]:
+def _bits(placed: PlacedRows, address: Ints) -> tuple[pa.Buffer, int]:
     """Return gathered bits, and how many of them are not set."""
     from statestore.formats.kernels.gather_kernels import scattered_bits
 
@@ -136,7 +178,7 @@ def _bits(placed: _PlacedRows, address: Ints) -> tuple[pa.Buffer, int]:
     return target, len(placed.rows) - scattered_bits(address, placed.part, placed.rows, target.address)
 
 
-def _texts(placed: _PlacedRows, name: str, stored: list[StoredColumn], address: Ints) -> list[pa.Buffer] | None:
+def _texts(placed: PlacedRows, name: str, stored: list[StoredColumn], address: Ints) -> list[pa.Buffer] | None:
     """Return the offsets and bytes of texts; None for more bytes than an array can have."""
     from statestore.formats.kernels.gather_kernels import TOO_MUCH, scattered_offsets, scattered_texts
 
@@ -154,7 +196,7 @@ def _texts(placed: _PlacedRows, name: str, stored: list[StoredColumn], address: 
     return [offsets, texts.slice(0, size)]
 
 
-def _wrong(placed: _PlacedRows, name: str, stored: list[StoredColumn]) -> Exception:
+def _wrong(placed: PlacedRows, name: str, stored: list[StoredColumn]) -> Exception:
     """Return the error for offsets that a loop has found to be wrong, though they were right when checked."""
     files = [file for file, numbers in placed.batches for _ in numbers]
     for file, column in zip(files, stored, strict=True):
@@ -170,7 +212,7 @@ class _SortedRows:
     """Rows by input, as Arrow takes them: (file, its rows) each, and the position of each row of the answer."""
 
     parts: list[tuple[Segment, Ints]]
-    position: pa.Array | None
+    position: Numbers | None
 
     @staticmethod
     def of(opened: Opened, source: Sources, row: Numbers) -> _SortedRows:
@@ -187,9 +229,15 @@ class _SortedRows:
             return _SortedRows(parts, None)
         position = np.empty(len(source), np.int32)
         position[order] = np.arange(len(source), dtype=np.int32)
-        return _SortedRows(parts, arrow_numbers(position))
+        return _SortedRows(parts, position)
 
     def columns(self, names: Sequence[str]) -> list[pa.Array]:
         taken = [file.take_columns(names, rows) for file, rows in self.parts]
         wholes = taken[0] if len(taken) == 1 else [pa.concat_arrays(parts) for parts in zip(*taken, strict=True)]
-        return wholes if self.position is None else [whole.take(self.position) for whole in wholes]
+        position = self.position
+        return wholes if position is None else [whole.take(arrow_numbers(position)) for whole in wholes]
+
+    def numbers(self, name: str) -> Ints:
+        found = [cells_of(file, name, rows) for file, rows in self.parts]
+        whole = found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
+        return whole if self.position is None else whole[self.position]

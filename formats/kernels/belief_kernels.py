@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.kernels.addresses import byte_at, copy_memory, half_at, word_at
-from statestore.formats.kernels.arrays import ABSENT, OPEN, Hashes, Ints, U32s
+from statestore.formats.kernels.arrays import ABSENT, OPEN, Bools, Hashes, Ints, U32s
 from statestore.formats.kernels.compiled import I64, U64, inlined, kernel
 
 Rows = npt.NDArray[np.int32]
@@ -62,6 +62,36 @@ def newest_end(runs: int, count: int, row: int, stored: int) -> Any:
 def number_at(table: int, place: int) -> Any:
     """Return a number of a table of 64-bit numbers."""
     return I64(word_at(table + 8 * place))
+
+
+# The ends of rows at versions
+
+# Columns of the table of batches. An address of 0 says that the column need not be read.
+END_COLUMNS = 5
+ROW_END, ROW_CLOSED, ROW_SPLIT, ROW_ADDED, ROW_DROPPED = range(END_COLUMNS)
+
+
+@kernel
+def stored_ends(batches: Numbers, part: Rows, rows: Rows, versions: Ints, ends: Ints, missing: Bools) -> Any:
+    """Fill in the end of each row at its version by what is stored, and mark the rows that the version does not have;
+    return how many are marked.
+
+    Row i is the row ``rows[i]`` of the batch ``part[i]``. Closures are put in the place of ends after this, but for the
+    marked rows.
+    """
+    count = I64(0)
+    for i in range(len(rows)):
+        p, row, version = I64(part[i]), I64(rows[i]), versions[i]
+        end = number_at(batches[p, ROW_END], row)
+        if batches[p, ROW_CLOSED] != 0 and number_at(batches[p, ROW_CLOSED], row) > version:
+            is_split = (byte_at(batches[p, ROW_SPLIT] + (row >> 3)) >> U64(row & 7)) & U64(1)
+            end = ABSENT if is_split else OPEN
+        is_missing = batches[p, ROW_ADDED] != 0 and number_at(batches[p, ROW_ADDED], row) > version
+        if batches[p, ROW_DROPPED] != 0 and number_at(batches[p, ROW_DROPPED], row) <= version:
+            is_missing = True
+        ends[i], missing[i] = end, is_missing
+        count += I64(is_missing)
+    return count
 
 
 # The rows of a window

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.kernels.addresses import word_at
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.kernels.compiled import I64, U64, inlined, kernel
 
@@ -24,8 +25,11 @@ def _slot(number: Any, slots: Slots) -> Any:
 
 
 @kernel
-def fill_table(numbers: Hashes, slots: Slots, following: Slots, repeats: Bools) -> None:
-    """Fill in the table, whose slots and following events are all -1, and mark the events of numbers that repeat."""
+def fill_table(numbers: Hashes, slots: Slots, following: Slots, repeats: Bools, most: int) -> bool:
+    """Fill in the table, whose slots and following events are all -1, and mark the events of numbers that repeat.
+
+    Returns False, and leaves the table half filled in, if more than ``most`` events have the same number.
+    """
     last = len(slots) - 1
     for event in range(len(numbers)):
         number = numbers[event]
@@ -35,7 +39,15 @@ def fill_table(numbers: Hashes, slots: Slots, following: Slots, repeats: Bools) 
         if slots[at] >= 0:
             repeats[event] = repeats[slots[at]] = True
             following[event] = slots[at]
+            if most < len(numbers):
+                count, older = I64(1), slots[at]
+                while older >= 0 and count <= most:
+                    count += 1
+                    older = following[older]
+                if count > most:
+                    return False
         slots[at] = event
+    return True
 
 
 @kernel
@@ -54,4 +66,20 @@ def matches(numbers: Hashes, slots: Slots, following: Slots, probes: Hashes, eve
                 events[filled], positions[filled] = event, probe
             filled += 1
             event = following[event]
+    return filled
+
+
+@kernel
+def marked(times: int, low: int, high: int, marks: Bools, mix: Any, shift: Any, positions: Ints) -> Any:
+    """Fill in the positions of times from ``low`` to ``high`` that have a mark; return how many there are.
+
+    ``times`` is the address of as many times as there is room for. The mark of a time is at its product with ``mix``,
+    shifted.
+    """
+    filled = I64(0)
+    for i in range(len(positions)):
+        word = word_at(times + 8 * i)
+        if low <= I64(word) <= high:
+            positions[filled] = i
+            filled += I64(marks[(word * mix) >> shift])
     return filled

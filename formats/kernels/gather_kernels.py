@@ -24,7 +24,7 @@ from statestore.formats.kernels.addresses import (
     put_word,
     word_at,
 )
-from statestore.formats.kernels.arrays import Ints
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.compiled import I64, U64, inlined, kernel
 
 Rows = npt.NDArray[np.int32]
@@ -154,27 +154,35 @@ def gather_texts(
 
 
 @kernel
-def place_rows(source: Any, row: Rows, bounds: Ints, starts: Ints, part: Rows, rows: Rows) -> None:
-    """Find the part of each row, and its number there.
+def place_rows(source: Any, row: Rows, bounds: Ints, starts: Ints, part: Rows, rows: Rows, touched: Bools) -> None:
+    """Find the part of each row, and its number there, and mark these parts.
 
     ``source`` has the numbers of inputs, of 16 or 32 bits. Input s has the parts ``bounds[s] : bounds[s + 1]``, which
-    begin at the rows ``starts``, ascending from 0 on. Rows of one part often follow each other, so the part found last
-    is tried first.
+    begin at the rows ``starts``, ascending from 0 on. Parts of an input mostly have about the same number of rows, so
+    the part that would have the row, were it so, and its neighbours are tried first.
     """
-    last = bounds[:-1].copy()
+    share = np.zeros(len(bounds) - 1)
+    for s in range(len(share)):
+        if bounds[s + 1] - bounds[s] > 1 and starts[bounds[s + 1] - 1] > 0:
+            share[s] = (bounds[s + 1] - bounds[s] - 1) / starts[bounds[s + 1] - 1]
     for i in range(len(row)):
         s, wanted = I64(source[i]), I64(row[i])
-        end, low = bounds[s + 1], last[s]
+        begin, end = bounds[s], bounds[s + 1]
+        low = min(begin + I64(wanted * share[s]), end - 1)
+        if wanted < starts[low]:
+            low -= low > begin
+        elif low + 1 < end and wanted >= starts[low + 1]:
+            low += 1
         if wanted < starts[low] or (low + 1 < end and wanted >= starts[low + 1]):
-            low, high = bounds[s], end
+            low, high = begin, end
             while high - low > 1:
                 middle = (low + high) >> 1
                 if starts[middle] <= wanted:
                     low = middle
                 else:
                     high = middle
-            last[s] = low
         part[i] = low
+        touched[low] = True
         rows[i] = wanted - starts[low]
 
 

@@ -20,7 +20,7 @@ from support.stores.versioned_pair import Pair
 from support.stores.versioned_pair import small_thresholds as small_thresholds
 
 import statestore
-from statestore.catalog.reads import change_rows, changes, replaced_rows
+from statestore.catalog.reads import change_events, change_rows, changes, replaced_rows
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.formats.segments.segment import Segment
 
@@ -38,7 +38,7 @@ steps = st.one_of(
 def read_in(way: str) -> Iterator[None]:
     """Let change feeds use compiled loops or not, in small parts or not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changes, "copies_pay", lambda rows: "compiled" in way)
+        patch.setattr(change_events, "copies_pay", lambda rows: "compiled" in way)
         if "small" in way:
             patch.setattr(changes, "SPLIT_EVENTS", 2)
             patch.setattr(changes, "SAMPLED", 1)
@@ -50,10 +50,19 @@ def read_in(way: str) -> Iterator[None]:
             patch.setattr(replaced_rows, "FEW_TIMES", -1)
             patch.setattr(replaced_rows, "_LEAST_BITS", 1)
             patch.setattr(replaced_rows, "_MOST_BITS", 2)
+        if "hashes" in way:
+            patch.setattr(replaced_rows, "SAME_TIMES", 0)
         yield
 
 
-WAYS = ("numpy", "compiled", "numpy, small", "compiled, small", "numpy, marks", "compiled, small, marks")
+WAYS = (
+    "numpy",
+    "compiled",
+    "numpy, small",
+    "compiled, small, hashes",
+    "numpy, marks, hashes",
+    "compiled, small, marks",
+)
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from support.stores.segment_tables import opened, opened_blocks, table_of_all_ty
 from statestore.catalog.reads import scattered_rows
 from statestore.catalog.reads.scattered_rows import GatheredRows
 from statestore.formats.errors import CorruptError
+from statestore.formats.kernels.arrays import OPEN
+from statestore.formats.kernels.gather_kernels import place_rows
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.segment import Segment
 
@@ -61,6 +64,41 @@ def test_every_type_is_gathered_in_any_order(data: st.DataObject, numbers: list[
             assert found.to_pylist() == cells, name
             assert found.null_count == cells.count(None)
         assert (rows._placed is not None) == compiled
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_times_and_versions_are_numbers(compiled: bool) -> None:
+    random = np.random.default_rng(5)
+    source, row = random.integers(0, 3, 300), random.integers(0, ROWS, 300)
+    chosen = random.integers(0, 300, 50)
+    rows = gathered(source.tolist(), row.tolist(), compiled=compiled)
+    for name in ("valid_from", "valid_to", "_added", "_closed", "_split"):
+        cells = [table.column(name).cast(pa.int64()).to_pylist() for table in TABLES]
+        expected = [OPEN if (cell := cells[s][r]) is None else cell for s, r in zip(source, row, strict=True)]
+        assert rows.numbers(name).tolist() == expected, name
+        assert rows.at(chosen).numbers(name).tolist() == [expected[place] for place in chosen], name
+
+
+@pytest.mark.parametrize("sizes", [[[5]], [[1, 1, 90, 1], [3]], [[100, 1, 1, 1, 1], [1, 2, 40, 3, 50, 1]], [[8] * 9]])
+def test_rows_are_placed_in_batches_of_any_sizes(sizes: list[list[int]]) -> None:
+    starts = np.concatenate([np.cumsum([0, *each[:-1]]) for each in sizes])
+    bounds = np.cumsum([0, *map(len, sizes)])
+    expected = [
+        (source, first + row, part, row)
+        for source, each in enumerate(sizes)
+        for part, (first, size) in enumerate(
+            zip(starts[bounds[source] :].tolist(), each, strict=False), int(bounds[source])
+        )
+        for row in range(size)
+    ][::-1]
+    source, row = (np.array(each, np.int32) for each in list(zip(*expected, strict=True))[:2])
+    part, rows = np.empty(len(row), np.int32), np.empty(len(row), np.int32)
+    touched = np.zeros(int(bounds[-1]), bool)
+    place_rows(source, row, bounds, starts, part, rows, touched)
+    assert list(zip(source.tolist(), row.tolist(), part.tolist(), rows.tolist(), strict=True)) == expected
+    assert touched.all()
+    place_rows(source[:1], row[:1], bounds, starts, part, rows, (once := np.zeros_like(touched)))
+    assert np.flatnonzero(once).tolist() == [expected[0][2]]
 
 
 def test_no_more_is_decompressed_at_once_than_may_be_kept() -> None:
