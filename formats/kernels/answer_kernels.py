@@ -29,6 +29,7 @@ from statestore.formats.kernels.belief_kernels import (
     ROW_STARTS,
     VALUES,
     number_at,
+    number_of,
     place_of,
 )
 from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
@@ -99,7 +100,6 @@ def _ask_for_row(table: int, place: int) -> None:
     if place < 0:
         return
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
-    objects.prefetch(number_at(fields, ROW_STARTS) + 8 * row)
     _ask_for_cells(number_at(fields, KEYS), row, 1, table + 8 * KEY_KIND)
     _ask_for_cells(number_at(fields, VALUES), row, number_at(table, COLUMNS), number_at(table, KINDS))
 
@@ -217,7 +217,7 @@ def _fill(table: int, answer: int, value: int, place: int, end: int, key: int, s
             objects.release(cell)
         if failed:
             return FAILED
-    start = objects.new_int(number_at(number_at(fields, ROW_STARTS), row) // 1000)
+    start = objects.new_int(number_of(number_at(fields, ROW_STARTS), row) // 1000)
     if not start or objects.set_member(answer, 1, start):
         return FAILED
     until = _new_none(table) if end == OPEN else objects.new_int(end // 1000)

@@ -63,6 +63,7 @@ from statestore.formats.kernels.belief_kernels import (
     is_in_window,
     newest_end,
     number_at,
+    number_of,
     search,
 )
 from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
@@ -129,7 +130,8 @@ def copy_versions(
     for number in range(columns + 1):
         if not _copy_cells(table, rows, count, number, columns, regions, target):
             return NOT_AT_HAND
-    return count if _copy_times(table, rows, count, columns, regions, target) else NOT_AT_HAND
+    _copy_times(table, rows, count, columns, regions, target)
+    return count
 
 
 @inlined
@@ -190,8 +192,8 @@ def _rows_in(
     while entry < stop and word_at(hashes + 8 * entry) == hash_:
         row = I64(half_at(number_at(fields, ROWS) + 4 * entry))
         entry += 1
-        start = number_at(starts, row)
-        end = newest_end(number_at(fields, CLOSURE_TABLE), runs, row, number_at(number_at(fields, ROW_ENDS), row))
+        start = number_of(starts, row)
+        end = newest_end(number_at(fields, CLOSURE_TABLE), runs, row, number_of(number_at(fields, ROW_ENDS), row))
         if not is_in_window(start, end, low, high):
             continue
         batch, _ = batch_of(number_at(fields, KEYS), row, 1)
@@ -298,25 +300,21 @@ def _copy_cells(table: int, rows: Ints, count: int, number: int, columns: int, r
 
 
 @inlined
-def _copy_times(table: int, rows: Ints, count: int, columns: int, regions: Ints, target: int) -> Any:
-    """Copy starts, ends and versions; false where a batch is not at hand."""
+def _copy_times(table: int, rows: Ints, count: int, columns: int, regions: Ints, target: int) -> None:
+    """Copy starts, ends and versions."""
     start, end = REGION_FIELDS * (columns + 1), REGION_FIELDS * (columns + 2)
     version, nulls = REGION_FIELDS * (columns + 3), I64(0)
     bits = target + regions[end + BITS]
     for index in range(count):
         slot, row = rows[ROW_FIELDS * index + SLOT], rows[ROW_FIELDS * index + ROW]
         fields = table + 8 * (HEAD + FIELDS * slot)
-        batch, at_row = batch_of(number_at(fields, WRITTEN), row, 1)
-        if not batch:
-            return False
         until = rows[ROW_FIELDS * index + END]
-        put_word(target + regions[start + DATA] + 8 * index, word_at(number_at(fields, ROW_STARTS) + 8 * row))
+        put_word(target + regions[start + DATA] + 8 * index, U64(number_of(number_at(fields, ROW_STARTS), row)))
         put_word(target + regions[end + DATA] + 8 * index, U64(until))
-        put_word(target + regions[version + DATA] + 8 * index, word_at(number_at(batch, 3) + 8 * at_row))
+        put_word(target + regions[version + DATA] + 8 * index, U64(number_of(number_at(fields, WRITTEN), row)))
         if until == OPEN:
             nulls += 1
         else:
             at = bits + (index >> 3)
             put_byte(at, byte_at(at) | U64(1) << U64(index & 7))
     regions[end + NULLS] = nulls
-    return True

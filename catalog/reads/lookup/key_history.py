@@ -93,7 +93,7 @@ def _local_rows(
             continue
         judged = _least_end(meta, number) <= window.low if is_judged is None else is_judged
         cells = (values_of(number) or none) if wanted.values else none
-        version = segment.added(number) if wanted.versions else None
+        version = segment.written[number] if wanted.versions else None
         found.append(((judged, place, number), (*cells, start, None if end == OPEN else end, version)))
         if len(found) > MOST_VERSIONS:
             break

@@ -177,12 +177,15 @@ class LookupTable:
     def describe(self, slot: int, opened: OpenedSegment, place: int) -> None:
         """Describe the segment in a slot, unless the rows of its hashes are in no order; ``place``: that in the log."""
         kernels, probe = self._kernels, opened.probe
+        if opened.tables is None:
+            opened.tables = probe.starts.addresses(), probe.ends.addresses(), opened.written.addresses()
+        starts, ends, written = opened.tables
         if opened.row_order is None:
             opened.row_order = kernels.order_of_rows(
                 np.frombuffer(probe.hashes, np.uint64),
                 np.frombuffer(probe.rows, np.uint32),
-                np.frombuffer(probe.starts, np.int64),
-                np.frombuffer(probe.ends, np.int64),
+                _address(starts),
+                _address(ends),
             )
         if opened.row_order == kernels.UNSORTED:
             return
@@ -193,15 +196,15 @@ class LookupTable:
         fields[kernels.ROWS] = _address(probe.rows)
         fields[kernels.DIRECTORY] = _address(probe.directory)
         fields[kernels.BUCKET_SHIFT] = probe.shift
-        fields[kernels.ROW_STARTS] = _address(probe.starts)
-        fields[kernels.ROW_ENDS] = _address(probe.ends)
+        fields[kernels.ROW_STARTS] = _address(starts)
+        fields[kernels.ROW_ENDS] = _address(ends)
         fields[kernels.IS_CHAINED] = opened.row_order == kernels.CHAINED
         fields[kernels.CLOSURE_RUNS] = len(runs)
         fields[kernels.CLOSURE_TABLE] = _address(runs)
         if self.answers:
             fields[kernels.KEYS] = _address(opened.keys.addresses())
             fields[kernels.VALUES] = _address(opened.values.addresses())
-            fields[kernels.WRITTEN] = _address(opened.written.addresses())
+            fields[kernels.WRITTEN] = _address(written)
             fields[kernels.LEAST_END], fields[kernels.PLACE] = opened.meta.min_valid_to, place
         fields[kernels.HASHES] = _address(probe.hashes)  # at last: from now on other threads may look into it
 

@@ -24,6 +24,7 @@ from statestore.catalog.stores.versioned import versioned_reads
 from statestore.formats.errors import StateStoreError, StorageError
 from statestore.formats.kernels import compiled_use
 from statestore.formats.segments import segment_write
+from statestore.formats.segments.decoded_columns import decoded
 from statestore.formats.state_table import Query
 
 TYPES: dict[str, tuple[Any, ...]] = {
@@ -265,6 +266,21 @@ def test_threads_that_drop_each_others_batches(text_store: Filled, monkeypatch: 
     finally:
         sys.setswitchinterval(before)
     assert wrong == []
+
+
+def test_reads_of_keys_keep_no_column_beside_their_batches(text_store: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of times would be 16 bytes a version, and decompressed batches would be kept twice."""
+    text_store.store.compact(full=True)
+    kept = value_readers._KeptBatches()
+    monkeypatch.setattr(value_readers, "kept_batches", kept)
+    with text_store.catalog.open_store("s", read_only=True) as text_store.store:
+        before = decoded.bytes
+        text_store.check()
+        text_store.check_histories()
+        segments = [text_store.store._files.open_segment(meta) for meta in text_store.store._log_state.segments]
+        assert any(segment.is_compressed for segment in segments)
+        assert decoded.bytes == before
+        assert kept.bytes > 0 and not any(segment._numpy or segment._whole for segment in segments)
 
 
 def test_a_table_that_another_thread_replaces_is_kept_while_it_is_read(
