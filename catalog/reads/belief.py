@@ -413,7 +413,8 @@ def may_be_cut(
 class Times(Protocol):
     """Times by row: of one row, and those of many rows in their order."""
 
-    def __getitem__(self, row: int, /) -> int: ...
+    @property
+    def read(self) -> Callable[[int], int]: ...
     def take(self, rows: Ints, /) -> Ints: ...
 
 
@@ -439,16 +440,16 @@ class KeyedRows(Protocol):
 
 def valid_row(segment: KeyedRows, first: int, stop: int, key: Any, moment: int) -> tuple[int, int] | None:
     """Return (row, newest end) of the row of a key at a moment, among the entries [first, stop) of its hash."""
-    rows, starts, ends, new_end = segment.rows, segment.starts, segment.ends, segment.new_end
-    at = bisect_right(rows, moment, first, stop, key=starts.__getitem__) - 1
+    rows, start, stored, new_end = segment.rows, segment.starts.read, segment.ends.read, segment.new_end
+    at = bisect_right(rows, moment, first, stop, key=start) - 1
     while at >= first:
         row = rows[at]
         if segment.is_key(row, key):
-            end = ends[row] if new_end is None else new_end(row, ends[row])
+            end = stored(row) if new_end is None else new_end(row, stored(row))
             if moment < end:
                 return row, end
             # The versions of a key do not overlap: one that has ended leaves none of the older ones.
-            if starts[row] < end:
+            if start(row) < end:
                 return None
         at -= 1
     return None

@@ -204,7 +204,7 @@ UNSORTED, SORTED, CHAINED = range(3)
 # The head of the table: address, words and shift of the filter, and the address of the slots that are set for every
 # hash; then what `answer_kernels` needs. Then, for each slot, the fields of its segment: key index, times, closures,
 # the moments between which it has rows, its columns, its least stored end, and its place among all segments.
-WORDS, WIDTH, SHIFT, EVERY, NEXT_ENTRY, KEY_KIND, COLUMNS, KINDS, NAMES, NONE, HEAD = range(11)
+WORDS, WIDTH, SHIFT, EVERY, NEXT_ENTRY, KEY_COUNT, KEY_KINDS, COLUMNS, KINDS, NAMES, NONE, HEAD = range(12)
 (
     HASHES, ROWS, DIRECTORY, BUCKET_SHIFT, ROW_STARTS, ROW_ENDS, IS_CHAINED, FIRST_START, LAST_END, CLOSURE_RUNS,
     CLOSURE_TABLE, KEYS, VALUES, WRITTEN, LEAST_END, PLACE, FIELDS,

@@ -46,7 +46,8 @@ from statestore.formats.kernels.belief_kernels import (
     FIRST_START,
     HASHES,
     HEAD,
-    KEY_KIND,
+    KEY_COUNT,
+    KEY_KINDS,
     KEYS,
     KINDS,
     LAST_END,
@@ -89,7 +90,7 @@ def copy_versions(
 ) -> Any:
     """Copy the versions of a key that are valid at a moment of the window [low, high], and return how many they are.
 
-    ``key`` is a bytes object, as for `answer_kernels.read_key`. Columns are the key, those of the values,
+    ``key`` is a bytes object, as for `answer_kernels.read_key`. Columns are those of keys and of values,
     start, end and version; ``regions`` has REGION_FIELDS numbers for each. ``rows`` has ROW_FIELDS numbers for each row
     that there is room for. The number of bytes that are needed is put at the end of ``regions``. Where ``buffer`` has
     less, nothing is copied.
@@ -99,9 +100,9 @@ def copy_versions(
     if count <= 0:
         return count
     _sort(rows, count)
-    columns = number_at(table, COLUMNS)
+    columns = number_at(table, KEY_COUNT) + number_at(table, COLUMNS)
     used = I64(0)
-    for number in range(columns + 4):
+    for number in range(columns + 3):
         kind = _kind_of(table, number, columns)
         region = REGION_FIELDS * number
         regions[region + BITS], regions[region + NULLS] = used, 0
@@ -121,13 +122,13 @@ def copy_versions(
             texts = count * width_of(kind)
         regions[region + DATA], regions[region + SIZE] = used, texts
         used += ((texts + 15) >> 4) << 4
-    regions[REGION_FIELDS * (columns + 4)] = used
+    regions[REGION_FIELDS * (columns + 3)] = used
     if used > 8 * len(buffer):
         return count
     for place in range(used >> 3):
         buffer[place] = 0
     target = buffer.ctypes.data
-    for number in range(columns + 1):
+    for number in range(columns):
         if not _copy_cells(table, rows, count, number, columns, regions, target):
             return NOT_AT_HAND
     _copy_times(table, rows, count, columns, regions, target)
@@ -137,9 +138,10 @@ def copy_versions(
 @inlined
 def _kind_of(table: int, number: int, columns: int) -> Any:
     """Return the kind of a column of the answer."""
-    if number == 0:
-        return number_at(table, KEY_KIND)
-    return number_at(number_at(table, KINDS), number - 1) if number <= columns else INT64
+    keys = number_at(table, KEY_COUNT)
+    if number < keys:
+        return number_at(number_at(table, KEY_KINDS), number)
+    return number_at(number_at(table, KINDS), number - keys) if number < columns else INT64
 
 
 @inlined
@@ -196,10 +198,10 @@ def _rows_in(
         end = newest_end(number_at(fields, CLOSURE_TABLE), runs, row, number_of(number_at(fields, ROW_ENDS), row))
         if not is_in_window(start, end, low, high):
             continue
-        batch, _ = batch_of(number_at(fields, KEYS), row, 1)
+        batch, _ = batch_of(number_at(fields, KEYS), row, number_at(table, KEY_COUNT))
         if not batch:
             return NOT_AT_HAND
-        if not is_key(number_at(fields, KEYS), number_at(table, KEY_KIND), row, key, size):
+        if not is_key(table, number_at(fields, KEYS), row, key, size):
             continue
         if count == room or (not runs and number_at(fields, LEAST_END) <= low):
             return UNKNOWN
@@ -228,11 +230,13 @@ def _cell(table: int, rows: Ints, index: int, number: int, columns: int) -> Any:
     """Return the address of the column of a row's batch, 0 if it is not at hand, and the row in the batch."""
     slot, row = rows[ROW_FIELDS * index + SLOT], rows[ROW_FIELDS * index + ROW]
     fields = table + 8 * (HEAD + FIELDS * slot)
-    if number == 0:
-        batch, row = batch_of(number_at(fields, KEYS), row, 1)
-        return (batch + 8, row) if batch else (batch, row)
-    batch, row = batch_of(number_at(fields, VALUES), row, columns)
-    return (batch + 8 * (1 + COLUMN_FIELDS * (number - 1)), row) if batch else (batch, row)
+    keys = number_at(table, KEY_COUNT)
+    if number < keys:
+        batch, row = batch_of(number_at(fields, KEYS), row, keys)
+    else:
+        number -= keys
+        batch, row = batch_of(number_at(fields, VALUES), row, columns - keys)
+    return (batch + 8 * (1 + COLUMN_FIELDS * number), row) if batch else (batch, row)
 
 
 @inlined
@@ -302,8 +306,8 @@ def _copy_cells(table: int, rows: Ints, count: int, number: int, columns: int, r
 @inlined
 def _copy_times(table: int, rows: Ints, count: int, columns: int, regions: Ints, target: int) -> None:
     """Copy starts, ends and versions."""
-    start, end = REGION_FIELDS * (columns + 1), REGION_FIELDS * (columns + 2)
-    version, nulls = REGION_FIELDS * (columns + 3), I64(0)
+    start, end = REGION_FIELDS * columns, REGION_FIELDS * (columns + 1)
+    version, nulls = REGION_FIELDS * (columns + 2), I64(0)
     bits = target + regions[end + BITS]
     for index in range(count):
         slot, row = rows[ROW_FIELDS * index + SLOT], rows[ROW_FIELDS * index + ROW]

@@ -123,7 +123,7 @@ class NumbersInPlace(NamedTuple):
     ``data`` has the ``width`` bytes of each number as `Coded` has them; of 8 bytes, they are signed integers.
     """
 
-    count: int
+    rows: int
     width: int
     base: int
     unit: int
@@ -144,7 +144,7 @@ class NumbersInPlace(NamedTuple):
 
     def reader(self) -> Callable[[int], int]:
         """Return the function that reads one number; it does not look whether there is such a number."""
-        views = [memoryview(part) for part, _ in self._parts()]
+        views = [part.data for part, _ in self._parts()]
         if self.width == _WHOLE:
             return views[0].__getitem__
         base, unit = self.base, self.unit
@@ -167,9 +167,9 @@ class NumbersInPlace(NamedTuple):
     def _parts(self) -> list[tuple[npt.NDArray[Any], int]]:
         """Return the pieces of all numbers, and the bits by which each is shifted."""
         if self.width == _WHOLE:
-            return [(np.frombuffer(self.data, np.int64, self.count), 0)]
+            return [(np.frombuffer(self.data, np.int64, self.rows), 0)]
         return [
-            (np.frombuffer(self.data, f"<u{size}", self.count, at * self.count), 8 * at)
+            (np.frombuffer(self.data, f"<u{size}", self.rows, at * self.rows), 8 * at)
             for at, size in _pieces(self.width)
         ]
 

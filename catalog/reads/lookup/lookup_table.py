@@ -95,14 +95,15 @@ class LookupTable:
         """Return whether compiled code makes the values of these columns, and describe them for it."""
         kernels, answers = self._kernels, self._answer_kernels
         key_kinds, kinds = (_kinds(answers, schema) for schema in schemas)
-        if key_kinds is None or kinds is None or len(key_kinds) > 1 or not _has_gil():
+        if key_kinds is None or kinds is None or not _has_gil():
             return False
         names = [*schemas[1].names]
         addresses = np.array([*map(id, names)], np.int64)
         path = np.frombuffer(next_entry + b"\0", np.uint8)
-        self._held += [names, addresses, kinds, path]
+        self._held += [names, addresses, key_kinds, kinds, path]
         head = {
-            kernels.KEY_KIND: key_kinds[0],
+            kernels.KEY_KINDS: _address(key_kinds),
+            kernels.KEY_COUNT: len(key_kinds),
             kernels.COLUMNS: len(names),
             kernels.KINDS: _address(kinds),
             kernels.NAMES: _address(addresses),

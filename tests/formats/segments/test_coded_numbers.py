@@ -154,9 +154,9 @@ def test_any_bytes_are_numbers_or_refused(data: bytes, flags: int, kind: pa.Data
 
 def numbers_of(found: NumbersInPlace) -> list[int]:
     """The numbers one by one; those that are taken are the same."""
-    rows = np.arange(found.count)[::-1]
+    rows = np.arange(found.rows)[::-1]
     read = found.reader()
-    each = [read(row) for row in range(found.count)]
+    each = [read(row) for row in range(found.rows)]
     assert found.take(rows).tolist() == each[::-1]
     return each
 

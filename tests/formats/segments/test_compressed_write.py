@@ -110,7 +110,7 @@ def test_times_and_versions_are_read_where_they_are(compression: Compression | N
     for name in ("valid_from", "valid_to", "_added", "_closed"):
         whole = Segment(meta, data, store_schema(table)).int64(name)
         batches = found.numbers_in_place(name)
-        assert np.concatenate([each.take(np.arange(each.count)) for each in batches]).tolist() == whole.tolist()
+        assert np.concatenate([each.take(np.arange(each.rows)) for each in batches]).tolist() == whole.tolist()
         places[name] = {data.address <= each.data.address < data.address + data.size for each in batches}
         assert sum(each.data.size for each in batches) <= whole.nbytes
     assert kept.bytes == 0
