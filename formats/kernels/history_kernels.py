@@ -1,8 +1,9 @@
-"""The versions of one key as columns: the search in all segments, and copies of their cells, in one compiled call.
+"""The versions of one key as a message of Arrow: the search in all segments, and copies of cells, in one compiled call.
 
 It is the search of `belief_kernels` for many moments, and reads cells at the addresses that `answer_kernels` reads. No
 Python object is made, so the caller's thread holds the GIL all the time, and no batch is dropped meanwhile. What is
-copied goes to one buffer, whose size is checked before anything is written.
+copied goes to the body of one message, whose size is checked before anything is written. Arrow reads a message of eight
+columns in a quarter of the time in which it makes them one by one.
 """
 
 from __future__ import annotations
@@ -70,30 +71,31 @@ from statestore.formats.kernels.belief_kernels import (
 from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
 from statestore.formats.kernels.python_objects import python_object
 
-# Instead of a number of rows: compiled code does not know; a batch of one of the rows is not at hand.
-UNKNOWN, NOT_AT_HAND = -1, -2
+# Instead of a number of rows: compiled code does not know; a batch of a row is not at hand; the message has no room.
+UNKNOWN, NOT_AT_HAND, NO_ROOM = -1, -2, -3
 # A row that was found: its place in the order of a scan, its slot and number, and its newest end.
 IN_ORDER, SLOT, ROW, END, ROW_FIELDS = range(5)
-# Where a column is in the buffer: its validity bits, how many cells are null, its offsets, its data, and their bytes.
+# Where a column is in the body: its validity bits, how many cells are null, its offsets, its data, and their bytes.
 BITS, NULLS, OFFSETS, DATA, SIZE, REGION_FIELDS = range(6)
-
+# The words of a message that have the bytes of its body, its rows, and where nodes, buffers and body begin.
+BODY_BYTES, MESSAGE_ROWS, NODES, BUFFERS, BODY, PLACES = range(6)
 
 NUMBERS = types.int64[::1]
 COPY_VERSIONS = types.int64(
-    types.int64, python_object, types.uint64, types.int64, types.int64, NUMBERS, NUMBERS, NUMBERS
+    types.int64, python_object, types.uint64, types.int64, types.int64, NUMBERS, NUMBERS, NUMBERS, NUMBERS
 )
 
 
 @holding_gil
 def copy_versions(
-    table: int, key: Any, key_hash: Any, low: int, high: int, rows: Ints, regions: Ints, buffer: Ints
+    table: int, key: Any, key_hash: Any, low: int, high: int, rows: Ints, regions: Ints, places: Ints, message: Ints
 ) -> Any:
     """Copy the versions of a key that are valid at a moment of the window [low, high], and return how many they are.
 
     ``key`` is a bytes object, as for `answer_kernels.read_key`. Columns are those of keys and of values,
-    start, end and version; ``regions`` has REGION_FIELDS numbers for each. ``rows`` has ROW_FIELDS numbers for each row
-    that there is room for. The number of bytes that are needed is put at the end of ``regions``. Where ``buffer`` has
-    less, nothing is copied.
+    start, end and version. ``rows`` has room for ROW_FIELDS numbers of each row, ``regions`` for REGION_FIELDS of each
+    column. ``message`` begins with the metadata of a batch of these columns, whose numbers are in the words that
+    ``places`` names. Where it has no room, nothing is copied, and its first word is the bytes that the body needs.
     """
     name = objects.address_of(key)
     count = _found_rows(table, objects.bytes_data(name), objects.bytes_size(name), key_hash, low, high, rows)
@@ -122,16 +124,29 @@ def copy_versions(
             texts = count * width_of(kind)
         regions[region + DATA], regions[region + SIZE] = used, texts
         used += ((texts + 15) >> 4) << 4
-    regions[REGION_FIELDS * (columns + 3)] = used
-    if used > 8 * len(buffer):
-        return count
+    body = places[BODY]
+    if used > 8 * (len(message) - body):
+        message[0] = used
+        return NO_ROOM
     for place in range(used >> 3):
-        buffer[place] = 0
-    target = buffer.ctypes.data
+        message[body + place] = 0
+    target = message.ctypes.data + 8 * body
     for number in range(columns):
         if not _copy_cells(table, rows, count, number, columns, regions, target):
             return NOT_AT_HAND
     _copy_times(table, rows, count, columns, regions, target)
+    message[places[BODY_BYTES]], message[places[MESSAGE_ROWS]] = used, count
+    node, at = places[NODES], places[BUFFERS]
+    for number in range(columns + 3):
+        region = REGION_FIELDS * number
+        nulls = regions[region + NULLS]
+        message[node], message[node + 1] = count, nulls
+        message[at], message[at + 1] = regions[region + BITS], ((count + 7) >> 3) * I64(nulls > 0)
+        if _kind_of(table, number, columns) >= TEXT:
+            at += 2
+            message[at], message[at + 1] = regions[region + OFFSETS], 4 * count + 4
+        message[at + 2], message[at + 3] = regions[region + DATA], regions[region + SIZE]
+        node, at = node + 2, at + 4
     return count
 
 

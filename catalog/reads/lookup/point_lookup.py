@@ -165,8 +165,8 @@ class PointLookup:
         table = self._table or self._new_table()
         return table.read_many(keys[0], hash_keys(keys), moment) if self._answering is table else None
 
-    def versions(self, key: Any, window: tuple[int, int]) -> list[pa.Array] | None:
-        """Return columns of the versions of a key in a window of moments, as `LookupTable.versions` does.
+    def versions(self, key: Any, window: tuple[int, int], schema: pa.Schema) -> list[pa.RecordBatch] | None:
+        """Return the versions of a key in a window of moments, as `LookupTable.versions` does.
 
         There is no newer commit. None: they are not known; see `rows_ending_from`. ``key`` is as users give it.
         """
@@ -179,7 +179,7 @@ class PointLookup:
             asked = self._bytes_of(key)
         except NO_KEY:
             return None
-        return None if asked is None else table.versions(asked[0], xxh64_intdigest(asked[1]), window)
+        return None if asked is None else table.versions(asked[0], xxh64_intdigest(asked[1]), window, schema)
 
     def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
         """Return (segment, row, end) of the value version with start <= moment < end."""

@@ -147,10 +147,9 @@ class Filled:
         if answers:
             lookup = self.store._live.lookup
             for key in self.keys:
-                columns = lookup.versions(key, (-(2**63), 10**15))
-                assert columns is not None and len(columns[0] if columns else ()) == len(
-                    self.versions(key, -1, 2 * END)
-                )
+                batches = lookup.versions(key, (-(2**63), 10**15), self.store.history().schema)
+                assert batches is not None
+                assert sum(map(len, batches)) == len(self.versions(key, -1, 2 * END))
 
 
 def _rows_of(table: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
