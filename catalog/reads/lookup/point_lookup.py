@@ -146,11 +146,11 @@ class PointLookup:
         Times are epoch milliseconds. There is no newer commit. False: that, or the answer, is not known; see `locate`.
         ``key`` is as users give it.
         """
-        table = self._answering
-        if table is None:
+        table, bytes_of = self._answering, self._bytes_of
+        if table is None or bytes_of is None:
             return False
         try:
-            asked = self._bytes_of(key)  # type: ignore[misc] - there are no answers without it
+            asked = bytes_of(key)
         except NO_KEY:
             return False
         return asked is not None and table.read(asked[0], xxh64_intdigest(asked[1]), moment)

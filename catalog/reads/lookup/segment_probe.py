@@ -120,9 +120,10 @@ def _by_start(hashes: memoryview, rows: memoryview, starts: RowNumbers) -> memor
     """
     entries, numbers = np.frombuffer(hashes, np.uint64), np.frombuffer(rows, np.uint32)
     same = np.flatnonzero(entries[1:] == entries[:-1])
-    if (starts.take(numbers[same + 1]) >= starts.take(numbers[same])).all():
+    each = numbers.astype(np.int64)
+    if (starts.take(each[same + 1]) >= starts.take(each[same])).all():
         return rows
-    return numbers[np.lexsort((starts.take(numbers), entries))].data
+    return numbers[np.lexsort((starts.take(each), entries))].data
 
 
 def key_form(key: pa.Schema) -> Callable[[tuple[Any, ...]], Any] | None:
