@@ -329,13 +329,19 @@ def measure_composite(folder: Path, keys: int) -> None:
         for pair, moment in asked[:500]:
             record = store.get(pair, as_of=moment)
             assert record is not None and record.value == theirs(pair, moment)
-        compare(
-            "get of a key of two columns / reused iterator",
-            1.5,
-            lambda: [store.get(pair, as_of=moment) for pair, moment in asked],
-            lambda: [theirs(pair, moment) for pair, moment in asked],
-            len(asked),
-        )
+
+        def ours() -> None:
+            for pair, moment in asked:
+                store.get(pair, as_of=moment)
+
+        def peer() -> None:
+            for pair, moment in asked:
+                theirs(pair, moment)
+
+        compare("get of a key of two columns, the first ones / reused iterator", 4.0, ours, peer, len(asked))
+        for _ in range(10):  # so many gets that compiled loops are loaded
+            ours()
+        compare("get of a key of two columns / reused iterator", 1.5, ours, peer, len(asked))
     database.close()
 
 

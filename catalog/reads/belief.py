@@ -437,6 +437,14 @@ def may_be_cut(
 # The row of a key at a moment
 
 
+class Times(Protocol):
+    """Times by row: of one row, and those of many rows in their order."""
+
+    @property
+    def read(self) -> Callable[[int], int]: ...
+    def take(self, rows: Ints, /) -> Ints: ...
+
+
 class KeyedRows(Protocol):
     """Rows of a segment as a search for keys needs them: entries of its key index, times, and newest ends.
 
@@ -448,9 +456,9 @@ class KeyedRows(Protocol):
     @property
     def rows(self) -> memoryview: ...
     @property
-    def starts(self) -> memoryview: ...
+    def starts(self) -> Times: ...
     @property
-    def ends(self) -> memoryview: ...
+    def ends(self) -> Times: ...
     @property
     def new_end(self) -> Callable[[int, int], int] | None: ...
     @property
@@ -459,16 +467,16 @@ class KeyedRows(Protocol):
 
 def valid_row(segment: KeyedRows, first: int, stop: int, key: Any, moment: int) -> tuple[int, int] | None:
     """Return (row, newest end) of the row of a key at a moment, among the entries [first, stop) of its hash."""
-    rows, starts, ends, new_end = segment.rows, segment.starts, segment.ends, segment.new_end
-    at = bisect_right(rows, moment, first, stop, key=starts.__getitem__) - 1
+    rows, start, stored, new_end = segment.rows, segment.starts.read, segment.ends.read, segment.new_end
+    at = bisect_right(rows, moment, first, stop, key=start) - 1
     while at >= first:
         row = rows[at]
         if segment.is_key(row, key):
-            end = ends[row] if new_end is None else new_end(row, ends[row])
+            end = stored(row) if new_end is None else new_end(row, stored(row))
             if moment < end:
                 return row, end
             # The versions of a key do not overlap: one that has ended leaves none of the older ones.
-            if starts[row] < end:
+            if start(row) < end:
                 return None
         at -= 1
     return None
@@ -490,7 +498,7 @@ def valid_rows(
     these numbers.
     """
     rows_of = np.frombuffer(segment.rows, np.uint32)
-    starts_of, ends_of = (np.frombuffer(view, np.int64) for view in (segment.starts, segment.ends))
+    starts_of, ends_of = segment.starts.take, segment.ends.take
     numbers, moments = np.arange(len(first)), np.broadcast_to(moment, len(first))
     at = _last_started(entries, rows_of, starts_of, first, moments)
     found: list[tuple[Ints, Ints, Ints, Ints]] = []
@@ -501,7 +509,7 @@ def valid_rows(
         if not len(at):
             break
         rows = rows_of[at].astype(np.int64)
-        starts, ends = starts_of[rows], ends_of[rows]
+        starts, ends = starts_of(rows), ends_of(rows)
         close(ends, rows)
         mine = are_keys(rows, numbers)
         valid = mine & (moments < ends)
@@ -516,9 +524,11 @@ def valid_rows(
     return numbers, rows, starts, ends
 
 
-def _last_started(entries: Hashes, rows_of: U32s, starts_of: Ints, first: Ints, moments: Ints) -> Ints:
+def _last_started(
+    entries: Hashes, rows_of: U32s, starts_of: Callable[[Ints], Ints], first: Ints, moments: Ints
+) -> Ints:
     """Return the last entry of each hash whose row has started at its moment; without one, that before ``first``."""
-    at: Ints = first - (starts_of[rows_of[first]] > moments)
+    at: Ints = first - (starts_of(rows_of[first].astype(np.int64)) > moments)
     going_on = np.flatnonzero((at == first) & (first + 1 < len(entries)))
     going_on = going_on[entries[first[going_on] + 1] == entries[first[going_on]]]
     if not len(going_on):
@@ -530,7 +540,7 @@ def _last_started(entries: Hashes, rows_of: U32s, starts_of: Ints, first: Ints, 
         if not open_.any():
             break
         middle = (low + high) >> 1
-        started = open_ & (starts_of[rows_of.take(middle, mode="clip")] <= moments)
+        started = open_ & (starts_of(rows_of.take(middle, mode="clip").astype(np.int64)) <= moments)
         low = np.where(started, middle + 1, low)
         high = np.where(open_ & ~started, middle, high)
     at[going_on] = low - 1

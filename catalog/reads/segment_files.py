@@ -50,6 +50,8 @@ MAX_OPEN_FILES = 1024
 # are small and have a budget of their own, so that reads of the past do not displace them.
 CARRIED_BYTES = 128 << 20
 MARKS_BYTES = 32 << 20
+# Of closure files that are mapped. Were all copied, those of a store of ten million versions would take 60 MB.
+MAPPED_BYTES = 1 << 18
 
 
 class SegmentFiles:
@@ -172,11 +174,15 @@ class SegmentFiles:
             file: ClosureFile | None = self._carried.get(ref)
         if file is None:
             data = self.opened(ref)
-            if isinstance(data, pa.Buffer):  # copied, because a process can map some ten thousand files only
+            # Copied where it is small, because a process can map some ten thousand files only.
+            is_copied = not isinstance(data, pa.Buffer) or ref.bytes < MAPPED_BYTES
+            if isinstance(data, pa.Buffer) and is_copied:
                 data = pa.py_buffer(data.to_pybytes())
             file = ClosureFile(ref, data)
             with self._lock:
-                self._carried.put(ref, file, 1024 + ref.bytes)
+                self._carried.put(ref, file, 1024 + (ref.bytes if is_copied else 0))
+        elif ref.bytes >= MAPPED_BYTES:
+            self.check_length(ref)
         rows, ends = file.read(piece)
         if rows[-1] >= rows_of_segment:
             raise corrupt(ref, f"it closes row {rows[-1]} of {piece.segment}, which has {rows_of_segment} rows")

@@ -19,7 +19,8 @@ from statestore.formats.kernels.belief_kernels import (
     COLUMNS,
     FIELDS,
     HEAD,
-    KEY_KIND,
+    KEY_COUNT,
+    KEY_KINDS,
     KEYS,
     KINDS,
     NAMES,
@@ -29,6 +30,7 @@ from statestore.formats.kernels.belief_kernels import (
     ROW_STARTS,
     VALUES,
     number_at,
+    number_of,
     place_of,
 )
 from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
@@ -53,8 +55,8 @@ READ_KEYS = python_object(
 def read_key(table: int, key: Any, key_hash: Any, moment: int) -> Any:
     """Return (value, start, end or None) of the version of a key, in epoch milliseconds, and None if there is none.
 
-    False: there may be a newer commit, or compiled code does not know the answer. ``key`` is a bytes object: of a
-    number, its 8 bytes.
+    False: there may be a newer commit, or compiled code does not know the answer. ``key`` is a bytes object, as
+    `statestore.catalog.reads.lookup.key_bytes` makes it.
     """
     if _may_be_newer(number_at(table, NEXT_ENTRY)):
         return objects.as_object(objects.new_bool(0))
@@ -67,10 +69,10 @@ def read_key(table: int, key: Any, key_hash: Any, moment: int) -> Any:
 def read_keys(table: int, offsets: int, data: int, hashes: Hashes, moment: int, found: Ints, answers: Any) -> Any:
     """Append what `read_key` returns for each hash to a list, without a look for a newer commit.
 
-    The keys are a column of text, bytes or 64-bit numbers: the addresses of its offsets and of its data. ``found`` has
-    room for two numbers for each hash.
+    The keys are of one column, of text, bytes or 64-bit numbers: the addresses of its offsets and of its data.
+    ``found`` has room for two numbers for each hash.
     """
-    is_number = number_at(table, KEY_KIND) < TEXT
+    is_number = number_at(number_at(table, KEY_KINDS), 0) < TEXT
     count = len(hashes)
     for number in range(count):
         found[2 * number], found[2 * number + 1] = place_of(table, hashes[number], moment)
@@ -99,8 +101,7 @@ def _ask_for_row(table: int, place: int) -> None:
     if place < 0:
         return
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
-    objects.prefetch(number_at(fields, ROW_STARTS) + 8 * row)
-    _ask_for_cells(number_at(fields, KEYS), row, 1, table + 8 * KEY_KIND)
+    _ask_for_cells(number_at(fields, KEYS), row, number_at(table, KEY_COUNT), number_at(table, KEY_KINDS))
     _ask_for_cells(number_at(fields, VALUES), row, number_at(table, COLUMNS), number_at(table, KINDS))
 
 
@@ -136,7 +137,7 @@ def _ask_for_texts(table: int, place: int) -> None:
     if place < 0:
         return
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
-    _ask_for_data(number_at(fields, KEYS), row, 1, table + 8 * KEY_KIND)
+    _ask_for_data(number_at(fields, KEYS), row, number_at(table, KEY_COUNT), number_at(table, KEY_KINDS))
     _ask_for_data(number_at(fields, VALUES), row, number_at(table, COLUMNS), number_at(table, KINDS))
 
 
@@ -197,7 +198,7 @@ def _new_none(table: int) -> Any:
 def _fill(table: int, answer: int, value: int, place: int, end: int, key: int, size: int) -> int:
     """Fill in the answer if the row is that of the key, and at hand."""
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
-    if not is_key(number_at(fields, KEYS), number_at(table, KEY_KIND), row, key, size):
+    if not is_key(table, number_at(fields, KEYS), row, key, size):
         return UNKNOWN  # another key has the hash, or the keys are not at hand
     columns, kinds = number_at(table, COLUMNS), number_at(table, KINDS)
     batch, row_there = batch_of(number_at(fields, VALUES), row, columns)
@@ -217,7 +218,7 @@ def _fill(table: int, answer: int, value: int, place: int, end: int, key: int, s
             objects.release(cell)
         if failed:
             return FAILED
-    start = objects.new_int(number_at(number_at(fields, ROW_STARTS), row) // 1000)
+    start = objects.new_int(number_of(number_at(fields, ROW_STARTS), row) // 1000)
     if not start or objects.set_member(answer, 1, start):
         return FAILED
     until = _new_none(table) if end == OPEN else objects.new_int(end // 1000)
@@ -247,19 +248,36 @@ def batch_of(columns_table: int, row: int, columns: int) -> Any:
 
 
 @inlined
-def is_key(keys: int, kind: int, row: int, key: int, size: int) -> Any:
-    batch, row = batch_of(keys, row, 1)
+def is_key(table: int, keys: int, row: int, key: int, size: int) -> Any:
+    """Return whether a row has a key; of several columns, the length of each text comes before its bytes."""
+    count, kinds = number_at(table, KEY_COUNT), number_at(table, KEY_KINDS)
+    batch, row = batch_of(keys, row, count)
     if not batch:
         return False
+    if count == 1:
+        return _is_cell(number_at(kinds, 0), batch + 8, row, key, size)
+    for number in range(count):
+        kind, length = number_at(kinds, number), I64(8)
+        if kind >= TEXT:
+            length = number_at(key, 0)
+            key += 8
+        if not _is_cell(kind, batch + 8 * (1 + COLUMN_FIELDS * number), row, key, length):
+            return False
+        key += length
+    return True
+
+
+@inlined
+def _is_cell(kind: int, column: int, row: int, key: int, size: int) -> Any:
     if kind < TEXT:
-        return _number(kind, number_at(batch, 3), row) == number_at(key, 0)
-    if not is_inside(batch + 8, row):
+        return _number(kind, number_at(column, 2), row) == number_at(key, 0)
+    if not is_inside(column, row):
         return False
-    offsets = number_at(batch, 2)
+    offsets = number_at(column, 1)
     start = I64(half_at(offsets + 4 * row))
     if I64(half_at(offsets + 4 * row + 4)) - start != size:
         return False
-    cell, at = number_at(batch, 3) + start, 0
+    cell, at = number_at(column, 2) + start, 0
     while at + 8 <= size:
         if word_at(cell + at) != word_at(key + at):
             return False

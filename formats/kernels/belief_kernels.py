@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.kernels.addresses import byte_at, copy_memory, half_at, word_at
+from statestore.formats.kernels.addresses import byte_at, copy_memory, half_at, pair_at, word_at
 from statestore.formats.kernels.arrays import ABSENT, OPEN, Bools, Hashes, Ints, U32s
 from statestore.formats.kernels.compiled import I64, U64, inlined, kernel
 
@@ -62,6 +62,42 @@ def newest_end(runs: int, count: int, row: int, stored: int) -> Any:
 def number_at(table: int, place: int) -> Any:
     """Return a number of a table of 64-bit numbers."""
     return I64(word_at(table + 8 * place))
+
+
+# Numbers of rows
+
+# A table of times or versions: the number of its batches, the first row of each, and for each batch where its numbers
+# are, how many they are, the bytes of each, and base and unit (`coded_numbers.NumbersInPlace`).
+PIECES, PIECE_COUNT, PIECE_BYTES, BASE, UNIT, NUMBERS_FIELDS = range(6)
+
+
+@inlined
+def number_of(numbers: int, row: int) -> Any:
+    """Return the time or version of a row by the address of a table of such numbers."""
+    batches = number_at(numbers, 0)
+    low, high = I64(0), batches
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if number_at(numbers, 1 + middle) <= row:
+            low = middle
+        else:
+            high = middle
+    row -= number_at(numbers, 1 + low)
+    batch = numbers + 8 * (1 + batches + NUMBERS_FIELDS * low)
+    place, width = number_at(batch, PIECES), number_at(batch, PIECE_BYTES)
+    if width == 8:
+        return number_at(place, row)
+    number, shift, count = U64(0), U64(0), number_at(batch, PIECE_COUNT)
+    if width & 4:
+        number, shift = half_at(place + 4 * row), U64(32)
+        place += 4 * count
+    if width & 2:
+        number |= pair_at(place + 2 * row) << shift
+        shift += U64(16)
+        place += 2 * count
+    if width & 1:
+        number |= byte_at(place + row) << shift
+    return number_at(batch, BASE) + number_at(batch, UNIT) * I64(number)
 
 
 # The ends of rows at versions
@@ -198,7 +234,7 @@ UNSORTED, SORTED, CHAINED = range(3)
 # The head of the table: address, words and shift of the filter, and the address of the slots that are set for every
 # hash; then what `answer_kernels` needs. Then, for each slot, the fields of its segment: key index, times, closures,
 # the moments between which it has rows, its columns, its least stored end, and its place among all segments.
-WORDS, WIDTH, SHIFT, EVERY, NEXT_ENTRY, KEY_KIND, COLUMNS, KINDS, NAMES, NONE, HEAD = range(11)
+WORDS, WIDTH, SHIFT, EVERY, NEXT_ENTRY, KEY_COUNT, KEY_KINDS, COLUMNS, KINDS, NAMES, NONE, HEAD = range(12)
 (
     HASHES, ROWS, DIRECTORY, BUCKET_SHIFT, ROW_STARTS, ROW_ENDS, IS_CHAINED, FIRST_START, LAST_END, CLOSURE_RUNS,
     CLOSURE_TABLE, KEYS, VALUES, WRITTEN, LEAST_END, PLACE, FIELDS,
@@ -275,11 +311,11 @@ def _row_in(fields: int, hash_: Any, moment: int) -> Any:
     entry = low - 1
     while entry >= first:
         row = I64(half_at(rows + 4 * entry))
-        end = number_at(number_at(fields, ROW_ENDS), row)
+        end = number_of(number_at(fields, ROW_ENDS), row)
         end = newest_end(number_at(fields, CLOSURE_TABLE), number_at(fields, CLOSURE_RUNS), row, end)
         if moment < end:
             return row, end
-        if number_at(fields, IS_CHAINED) and number_at(starts, row) < end:
+        if number_at(fields, IS_CHAINED) and number_of(starts, row) < end:
             return -1, 0  # it has ended, and older ones ended before it started
         entry -= 1
     return -1, 0
@@ -302,21 +338,23 @@ def _has_started(hashes: int, rows: int, starts: int, entry: int, hash_: Any, mo
     """Return whether an entry has the hash, and its row has started at a moment."""
     if word_at(hashes + 8 * entry) != hash_:
         return False
-    return number_at(starts, I64(half_at(rows + 4 * entry))) <= moment
+    return number_of(starts, I64(half_at(rows + 4 * entry))) <= moment
 
 
 @kernel
-def order_of_rows(hashes: Hashes, rows: U32s, starts: Ints, ends: Ints) -> int:
+def order_of_rows(hashes: Hashes, rows: U32s, starts: int, ends: int) -> int:
     """Return CHAINED if each row of a hash starts where the one before has ended, or later; SORTED or UNSORTED else.
 
-    Rows of one hash that are chained are never valid at the same moment, whatever their keys.
+    ``starts`` and ``ends`` are addresses of tables of numbers. Rows of one hash that are chained are never valid at the
+    same moment, whatever their keys.
     """
     found = CHAINED
     for entry in range(1, len(hashes)):
         if hashes[entry] == hashes[entry - 1]:
-            row, before = rows[entry], rows[entry - 1]
-            if starts[row] < starts[before]:
+            row, before = I64(rows[entry]), I64(rows[entry - 1])
+            start = number_of(starts, row)
+            if start < number_of(starts, before):
                 return UNSORTED
-            if starts[row] < ends[before]:
+            if start < number_of(ends, before):
                 found = SORTED
     return found

@@ -1,8 +1,9 @@
-"""The versions of one key as columns: the search in all segments, and copies of their cells, in one compiled call.
+"""The versions of one key as a message of Arrow: the search in all segments, and copies of cells, in one compiled call.
 
 It is the search of `belief_kernels` for many moments, and reads cells at the addresses that `answer_kernels` reads. No
 Python object is made, so the caller's thread holds the GIL all the time, and no batch is dropped meanwhile. What is
-copied goes to one buffer, whose size is checked before anything is written.
+copied goes to the body of one message, whose size is checked before anything is written. Arrow reads a message of eight
+columns in a quarter of the time in which it makes them one by one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from statestore.formats.kernels.belief_kernels import (
     FIRST_START,
     HASHES,
     HEAD,
-    KEY_KIND,
+    KEY_COUNT,
+    KEY_KINDS,
     KEYS,
     KINDS,
     LAST_END,
@@ -63,44 +65,46 @@ from statestore.formats.kernels.belief_kernels import (
     is_in_window,
     newest_end,
     number_at,
+    number_of,
     search,
 )
 from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
 from statestore.formats.kernels.python_objects import python_object
 
-# Instead of a number of rows: compiled code does not know; a batch of one of the rows is not at hand.
-UNKNOWN, NOT_AT_HAND = -1, -2
+# Instead of a number of rows: compiled code does not know; a batch of a row is not at hand; the message has no room.
+UNKNOWN, NOT_AT_HAND, NO_ROOM = -1, -2, -3
 # A row that was found: its place in the order of a scan, its slot and number, and its newest end.
 IN_ORDER, SLOT, ROW, END, ROW_FIELDS = range(5)
-# Where a column is in the buffer: its validity bits, how many cells are null, its offsets, its data, and their bytes.
+# Where a column is in the body: its validity bits, how many cells are null, its offsets, its data, and their bytes.
 BITS, NULLS, OFFSETS, DATA, SIZE, REGION_FIELDS = range(6)
-
+# The words of a message that have the bytes of its body, its rows, and where nodes, buffers and body begin.
+BODY_BYTES, MESSAGE_ROWS, NODES, BUFFERS, BODY, PLACES = range(6)
 
 NUMBERS = types.int64[::1]
 COPY_VERSIONS = types.int64(
-    types.int64, python_object, types.uint64, types.int64, types.int64, NUMBERS, NUMBERS, NUMBERS
+    types.int64, python_object, types.uint64, types.int64, types.int64, NUMBERS, NUMBERS, NUMBERS, NUMBERS
 )
 
 
 @holding_gil
 def copy_versions(
-    table: int, key: Any, key_hash: Any, low: int, high: int, rows: Ints, regions: Ints, buffer: Ints
+    table: int, key: Any, key_hash: Any, low: int, high: int, rows: Ints, regions: Ints, places: Ints, message: Ints
 ) -> Any:
     """Copy the versions of a key that are valid at a moment of the window [low, high], and return how many they are.
 
-    ``key`` is a bytes object, as for `answer_kernels.read_key`. Columns are the key, those of the values,
-    start, end and version; ``regions`` has REGION_FIELDS numbers for each. ``rows`` has ROW_FIELDS numbers for each row
-    that there is room for. The number of bytes that are needed is put at the end of ``regions``. Where ``buffer`` has
-    less, nothing is copied.
+    ``key`` is a bytes object, as for `answer_kernels.read_key`. Columns are those of keys and of values,
+    start, end and version. ``rows`` has room for ROW_FIELDS numbers of each row, ``regions`` for REGION_FIELDS of each
+    column. ``message`` begins with the metadata of a batch of these columns, whose numbers are in the words that
+    ``places`` names. Where it has no room, nothing is copied, and its first word is the bytes that the body needs.
     """
     name = objects.address_of(key)
     count = _found_rows(table, objects.bytes_data(name), objects.bytes_size(name), key_hash, low, high, rows)
     if count <= 0:
         return count
     _sort(rows, count)
-    columns = number_at(table, COLUMNS)
+    columns = number_at(table, KEY_COUNT) + number_at(table, COLUMNS)
     used = I64(0)
-    for number in range(columns + 4):
+    for number in range(columns + 3):
         kind = _kind_of(table, number, columns)
         region = REGION_FIELDS * number
         regions[region + BITS], regions[region + NULLS] = used, 0
@@ -120,24 +124,39 @@ def copy_versions(
             texts = count * width_of(kind)
         regions[region + DATA], regions[region + SIZE] = used, texts
         used += ((texts + 15) >> 4) << 4
-    regions[REGION_FIELDS * (columns + 4)] = used
-    if used > 8 * len(buffer):
-        return count
+    body = places[BODY]
+    if used > 8 * (len(message) - body):
+        message[0] = used
+        return NO_ROOM
     for place in range(used >> 3):
-        buffer[place] = 0
-    target = buffer.ctypes.data
-    for number in range(columns + 1):
+        message[body + place] = 0
+    target = message.ctypes.data + 8 * body
+    for number in range(columns):
         if not _copy_cells(table, rows, count, number, columns, regions, target):
             return NOT_AT_HAND
-    return count if _copy_times(table, rows, count, columns, regions, target) else NOT_AT_HAND
+    _copy_times(table, rows, count, columns, regions, target)
+    message[places[BODY_BYTES]], message[places[MESSAGE_ROWS]] = used, count
+    node, at = places[NODES], places[BUFFERS]
+    for number in range(columns + 3):
+        region = REGION_FIELDS * number
+        nulls = regions[region + NULLS]
+        message[node], message[node + 1] = count, nulls
+        message[at], message[at + 1] = regions[region + BITS], ((count + 7) >> 3) * I64(nulls > 0)
+        if _kind_of(table, number, columns) >= TEXT:
+            at += 2
+            message[at], message[at + 1] = regions[region + OFFSETS], 4 * count + 4
+        message[at + 2], message[at + 3] = regions[region + DATA], regions[region + SIZE]
+        node, at = node + 2, at + 4
+    return count
 
 
 @inlined
 def _kind_of(table: int, number: int, columns: int) -> Any:
     """Return the kind of a column of the answer."""
-    if number == 0:
-        return number_at(table, KEY_KIND)
-    return number_at(number_at(table, KINDS), number - 1) if number <= columns else INT64
+    keys = number_at(table, KEY_COUNT)
+    if number < keys:
+        return number_at(number_at(table, KEY_KINDS), number)
+    return number_at(number_at(table, KINDS), number - keys) if number < columns else INT64
 
 
 @inlined
@@ -190,14 +209,14 @@ def _rows_in(
     while entry < stop and word_at(hashes + 8 * entry) == hash_:
         row = I64(half_at(number_at(fields, ROWS) + 4 * entry))
         entry += 1
-        start = number_at(starts, row)
-        end = newest_end(number_at(fields, CLOSURE_TABLE), runs, row, number_at(number_at(fields, ROW_ENDS), row))
+        start = number_of(starts, row)
+        end = newest_end(number_at(fields, CLOSURE_TABLE), runs, row, number_of(number_at(fields, ROW_ENDS), row))
         if not is_in_window(start, end, low, high):
             continue
-        batch, _ = batch_of(number_at(fields, KEYS), row, 1)
+        batch, _ = batch_of(number_at(fields, KEYS), row, number_at(table, KEY_COUNT))
         if not batch:
             return NOT_AT_HAND
-        if not is_key(number_at(fields, KEYS), number_at(table, KEY_KIND), row, key, size):
+        if not is_key(table, number_at(fields, KEYS), row, key, size):
             continue
         if count == room or (not runs and number_at(fields, LEAST_END) <= low):
             return UNKNOWN
@@ -226,11 +245,13 @@ def _cell(table: int, rows: Ints, index: int, number: int, columns: int) -> Any:
     """Return the address of the column of a row's batch, 0 if it is not at hand, and the row in the batch."""
     slot, row = rows[ROW_FIELDS * index + SLOT], rows[ROW_FIELDS * index + ROW]
     fields = table + 8 * (HEAD + FIELDS * slot)
-    if number == 0:
-        batch, row = batch_of(number_at(fields, KEYS), row, 1)
-        return (batch + 8, row) if batch else (batch, row)
-    batch, row = batch_of(number_at(fields, VALUES), row, columns)
-    return (batch + 8 * (1 + COLUMN_FIELDS * (number - 1)), row) if batch else (batch, row)
+    keys = number_at(table, KEY_COUNT)
+    if number < keys:
+        batch, row = batch_of(number_at(fields, KEYS), row, keys)
+    else:
+        number -= keys
+        batch, row = batch_of(number_at(fields, VALUES), row, columns - keys)
+    return (batch + 8 * (1 + COLUMN_FIELDS * number), row) if batch else (batch, row)
 
 
 @inlined
@@ -298,25 +319,21 @@ def _copy_cells(table: int, rows: Ints, count: int, number: int, columns: int, r
 
 
 @inlined
-def _copy_times(table: int, rows: Ints, count: int, columns: int, regions: Ints, target: int) -> Any:
-    """Copy starts, ends and versions; false where a batch is not at hand."""
-    start, end = REGION_FIELDS * (columns + 1), REGION_FIELDS * (columns + 2)
-    version, nulls = REGION_FIELDS * (columns + 3), I64(0)
+def _copy_times(table: int, rows: Ints, count: int, columns: int, regions: Ints, target: int) -> None:
+    """Copy starts, ends and versions."""
+    start, end = REGION_FIELDS * columns, REGION_FIELDS * (columns + 1)
+    version, nulls = REGION_FIELDS * (columns + 2), I64(0)
     bits = target + regions[end + BITS]
     for index in range(count):
         slot, row = rows[ROW_FIELDS * index + SLOT], rows[ROW_FIELDS * index + ROW]
         fields = table + 8 * (HEAD + FIELDS * slot)
-        batch, at_row = batch_of(number_at(fields, WRITTEN), row, 1)
-        if not batch:
-            return False
         until = rows[ROW_FIELDS * index + END]
-        put_word(target + regions[start + DATA] + 8 * index, word_at(number_at(fields, ROW_STARTS) + 8 * row))
+        put_word(target + regions[start + DATA] + 8 * index, U64(number_of(number_at(fields, ROW_STARTS), row)))
         put_word(target + regions[end + DATA] + 8 * index, U64(until))
-        put_word(target + regions[version + DATA] + 8 * index, word_at(number_at(batch, 3) + 8 * at_row))
+        put_word(target + regions[version + DATA] + 8 * index, U64(number_of(number_at(fields, WRITTEN), row)))
         if until == OPEN:
             nulls += 1
         else:
             at = bits + (index >> 3)
             put_byte(at, byte_at(at) | U64(1) << U64(index & 7))
     regions[end + NULLS] = nulls
-    return True

@@ -7,9 +7,9 @@ bytes so, and are decoded in half of the time that Zstandard needs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ _SAMPLE = 64
 _ZSTD = pa.Codec("zstd")
 _MASK = (1 << 64) - 1
 _EXACT = 1 << 53  # integers below are exact as floating point
+_WHOLE = 8  # bytes of a number that is not coded
 
 Floats = npt.NDArray[np.float64]
 
@@ -114,6 +115,79 @@ def _unit(numbers: Ints) -> int:
     if unit <= 1:
         return 1
     return unit if bool((numbers // unit * unit == numbers).all()) else 1
+
+
+class NumbersInPlace(NamedTuple):
+    """Integers of 64 bits that are read one by one where they are stored: ``base`` + ``unit`` · number.
+
+    ``data`` has the ``width`` bytes of each number as `Coded` has them; of 8 bytes, they are signed integers.
+    """
+
+    rows: int
+    width: int
+    base: int
+    unit: int
+    data: pa.Buffer
+
+    @classmethod
+    def of(cls, values: Ints) -> NumbersInPlace:
+        """Return integers as they are."""
+        return cls(len(values), _WHOLE, 0, 1, pa.py_buffer(values))
+
+    @classmethod
+    def packed(cls, values: Ints) -> NumbersInPlace:
+        """Return integers in as few bytes as they need."""
+        coded = encode(values, may_run=False) if len(values) else None
+        if coded is None:
+            return cls.of(values)
+        return cls(len(values), coded.width, coded.base, coded.unit, pa.py_buffer(coded.data))
+
+    def reader(self) -> Callable[[int], int]:
+        """Return the function that reads one number; it does not look whether there is such a number."""
+        views = [part.data for part, _ in self._parts()]
+        if self.width == _WHOLE:
+            return views[0].__getitem__
+        base, unit = self.base, self.unit
+        if len(views) == 1:
+            numbers = views[0]
+            return lambda row: base + unit * numbers[row]
+        shifted = [(view, shift) for view, (_, shift) in zip(views, self._parts(), strict=True)]
+        return lambda row: base + unit * sum(view[row] << shift for view, shift in shifted)
+
+    def take(self, rows: Ints) -> Ints:
+        """Return the numbers of these rows."""
+        parts = self._parts()
+        if self.width == _WHOLE:
+            return parts[0][0][rows]
+        found: Ints = np.zeros(len(rows), np.int64)
+        for part, shift in parts:
+            found |= part[rows].astype(np.int64) << shift
+        return self.base + self.unit * found
+
+    def _parts(self) -> list[tuple[npt.NDArray[Any], int]]:
+        """Return the pieces of all numbers, and the bits by which each is shifted."""
+        if self.width == _WHOLE:
+            return [(np.frombuffer(self.data, np.int64, self.rows), 0)]
+        return [
+            (np.frombuffer(self.data, f"<u{size}", self.rows, at * self.rows), 8 * at)
+            for at, size in _pieces(self.width)
+        ]
+
+
+def in_place(data: pa.Buffer, count: int) -> NumbersInPlace | None:
+    """Return coded integers of 64 bits as they are stored; None where they run or are packed, or `decode` refuses them.
+
+    Numbers that would not fit 64 bits are left to `decode`, too.
+    """
+    if data.size < HEADER.size:
+        return None
+    width, flags, decimals, base, unit = HEADER.unpack(data[: HEADER.size])
+    stored = data.slice(HEADER.size)
+    if flags or decimals or width >= _WHOLE or unit < 1 or stored.size != count * width:
+        return None
+    if base + unit * ((1 << 8 * width) - 1) >= 1 << 63:
+        return None
+    return NumbersInPlace(count, width, base, unit, stored)
 
 
 def decode(data: pa.Buffer, kind: pa.DataType, count: int) -> pa.Buffer:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.segments.coded_numbers import NumbersInPlace
 from statestore.formats.segments.decoded_columns import DecodedColumns, decoded, searched_times
 from statestore.formats.segments.ipc_file import (
     open_batches,
@@ -108,12 +109,24 @@ class Segment:
         return self._verified.marks(len(self._batches))
 
     def batch_columns(self, number: int, names: Sequence[str]) -> tuple[list[pa.Array], int]:
-        """Columns of one batch, and the size of those that are not views of the file."""
-        columns = [self._array(number, name) for name in names]
-        copies = [
-            c for c, name in zip(columns, names, strict=True) if self._columns[self._position(name)][number] is None
-        ]
+        """Columns of one batch, and the size of those that are not views of the file and are not kept here."""
+        positions = [self._position(name) for name in names]
+        columns = [self._unkept(number, position) for position in positions]
+        copies = [c for c, at in zip(columns, positions, strict=True) if self._columns[at][number] is None]
         return columns, sum(column.nbytes for column in copies)
+
+    def numbers_in_place(self, name: str) -> list[NumbersInPlace]:
+        """A column of times or 64-bit integers by batch, where the file has it; of other forms, a small copy."""
+        position = self._position(name)
+        found = []
+        for number, batch in enumerate(self._batches):
+            numbers = batch.in_place(position) if isinstance(batch, StoredBatch) else None
+            if numbers is None:
+                values = int64_values(self._unkept(number, position))
+                is_view = self._columns[position][number] is not None
+                numbers = NumbersInPlace.of(values) if is_view else NumbersInPlace.packed(values)
+            found.append(numbers)
+        return found
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray:
         """A column: one Array if the file has one batch, else a ChunkedArray with a chunk per batch.
@@ -382,6 +395,15 @@ class Segment:
         self._check_batch(position, column)
         self._columns[position][number] = column
         return column
+
+    def _unkept(self, number: int, position: int) -> pa.Array:
+        """Return a column of a batch, which is not kept if it has to be made."""
+        found = self._columns[position][number]
+        if found is not None or not isinstance(self._batches[number], StoredBatch):
+            return self._column(number, position).array
+        (kept,) = self._kept.get_kept([(self._owner, number, position)])
+        column: StoredColumn = kept or self._stored(number, position)[0]
+        return column.array
 
     def _times(self, number: int, position: int) -> Ints:
         """Return a column of times of a batch; a view of the file is kept, because plans ask for it again and again."""

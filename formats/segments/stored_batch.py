@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.segments.batch_message import PREFIX_BYTES, BatchMessage, read_batch_message
-from statestore.formats.segments.coded_numbers import decode
+from statestore.formats.segments.coded_numbers import NumbersInPlace, decode, in_place
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 
 UNREADABLE = (
@@ -131,6 +131,22 @@ class StoredBatch:
         except UNREADABLE as error:
             raise corrupt(self._verified.ref, f"column {self.schema.names[position]!r}: {error}") from error
         return array, unpacked
+
+    def in_place(self, position: int) -> NumbersInPlace | None:
+        """Return a column of 64-bit integers as it is coded in the file; None where it has nulls or another form.
+
+        Raises CorruptError if a region is damaged.
+        """
+        message, place = self._message, self._places[position]
+        (rows, nulls), *_ = message.nodes[place.node : place.node + place.nodes].tolist()
+        if not message.compressed or place.buffers != 2 or nulls or rows != self.num_rows:
+            return None
+        offset, length = message.buffers[place.buffer + 1].tolist()
+        try:
+            stored = self._stored(offset, length, compressed=True)
+        except UNREADABLE:  # whoever reads the column says what is wrong with it
+            return None
+        return in_place(stored.data, rows) if stored.coded else None
 
     def ranges(self, position: int) -> list[tuple[int, int]]:
         """Return where the buffers of a column lie in the file, as (offset, length)."""

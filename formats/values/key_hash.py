@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from struct import Struct
+from struct import pack as _pack_hashes
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ def scalar_hash(kind: pa.DataType) -> Callable[[Any], int]:
 
 def hash_of_hashes(hashes: Sequence[int]) -> int:
     """XXH64 of hashes as little-endian bytes: the hash of a struct, a list, or a key of several columns."""
-    return xxh64_intdigest(b"".join([value.to_bytes(8, "little") for value in hashes]))
+    return xxh64_intdigest(_pack_hashes(f"<{len(hashes)}Q", *hashes))
 
 
 def _or_null(of_value: Callable[[Any], int]) -> Callable[[Any], int]:

@@ -9,15 +9,12 @@ import pyarrow as pa
 
 from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.catalog.reads.belief import TimeRange
-from statestore.catalog.reads.lookup.lookup_table import MOST_VERSIONS
+from statestore.catalog.reads.lookup.lookup_table import ADDED, MOST_VERSIONS
 from statestore.catalog.reads.lookup.point_lookup import PointLookup
 from statestore.catalog.reads.lookup.remote_lookup import RemoteVersion
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
-from statestore.formats.values.types import TIME
-
-ADDED = (pa.field("valid_from", TIME), pa.field("valid_to", TIME), pa.field(VERSION_COLUMN, pa.int64()))
 
 _Place = tuple[bool, int, int]
 """Where a row comes in a scan: whether rows beside it are judged by their ends, its segment, its number in it."""
@@ -36,11 +33,11 @@ def key_history(
     The columns are those of ``schema``, the rows those of a scan of all rows. They come by segment, first those of
     segments in which no row has to be judged by its end. None for a key of so many versions that a scan costs less.
     """
-    low, key = max(window.low, -(2**63)), codecs[0].normalize(asked)
-    columns = lookup.versions(asked, (low, window.high))
-    if columns is not None:
-        fields = [*codecs[0].schema, *codecs[1].schema, *ADDED]
-        return [_chosen(dict(zip(_names_of(fields), columns, strict=True)), schema)] if columns else []
+    low = max(window.low, -(2**63))
+    batches = lookup.versions(asked, (low, window.high), schema)
+    if batches is not None:
+        return batches
+    key = codecs[0].normalize(asked)
     names = set(schema.names)
     # Compiled code finds all columns at hand the next time, whichever are asked for.
     wanted = _Wanted(
@@ -93,7 +90,7 @@ def _local_rows(
             continue
         judged = _least_end(meta, number) <= window.low if is_judged is None else is_judged
         cells = (values_of(number) or none) if wanted.values else none
-        version = segment.added(number) if wanted.versions else None
+        version = segment.written[number] if wanted.versions else None
         found.append(((judged, place, number), (*cells, start, None if end == OPEN else end, version)))
         if len(found) > MOST_VERSIONS:
             break

@@ -9,16 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.catalog.reads.lookup.segment_filter import SegmentFilter
 from statestore.catalog.reads.lookup.segment_probe import OpenedSegment
 from statestore.catalog.reads.lookup.value_readers import column_parts
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
+from statestore.formats.segments.batch_message import PREFIX_BYTES, batch_fields, message_end
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.serdes.numbers import as_number, number_bytes
 from statestore.formats.values.types import TIME
@@ -30,6 +32,7 @@ WARM_READS = 1 << 12
 ANSWERS_AT_ONCE = 1 << 7  # in which no other thread runs
 # Versions of a key that are read one by one. A scan takes a fiftieth of the time for each, and has to be planned.
 MOST_VERSIONS = 2_000
+ADDED = (pa.field("valid_from", TIME), pa.field("valid_to", TIME), pa.field(VERSION_COLUMN, pa.int64()))
 USUAL_WORDS = 1 << 9  # of 8 bytes, in which the versions of most keys have room
 BYTES_A_READ = 128  # as which a read counts in the decision to load compiled code
 
@@ -39,6 +42,19 @@ def reads_pay(reads: int, more: int) -> bool:
     if not is_loaded():
         load_if_it_pays(more * BYTES_A_READ)
     return reads >= WARM_READS and is_loaded()
+
+
+class _Histories(NamedTuple):
+    """What `history_kernels.copy_versions` needs: the metadata of its message, and room for one call at a time."""
+
+    copy: Callable[..., int]
+    no_room: int
+    schema: pa.Schema
+    head: Ints
+    places: Ints
+    body_bytes: int
+    rows: Ints
+    regions: Ints
 
 
 class LookupTable:
@@ -81,7 +97,8 @@ class LookupTable:
         )
         self.set_every(found.every)
         self.read: Callable[[bytes, int, int], Any] = _unknown
-        self._copy_versions: Callable[..., int] | None = None
+        self._histories: _Histories | None = None
+        self._schema: pa.Schema | None = None  # that the last history of all columns was asked for
         self.answers = self._can_answer(schemas, next_entry)
         fields = self._numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
         fields[:, [kernels.FIRST_START, kernels.LAST_END]] = 1, 0  # valid at no moment
@@ -95,14 +112,15 @@ class LookupTable:
         """Return whether compiled code makes the values of these columns, and describe them for it."""
         kernels, answers = self._kernels, self._answer_kernels
         key_kinds, kinds = (_kinds(answers, schema) for schema in schemas)
-        if key_kinds is None or kinds is None or len(key_kinds) > 1 or not _has_gil():
+        if key_kinds is None or kinds is None or not _has_gil():
             return False
         names = [*schemas[1].names]
         addresses = np.array([*map(id, names)], np.int64)
         path = np.frombuffer(next_entry + b"\0", np.uint8)
-        self._held += [names, addresses, kinds, path]
+        self._held += [names, addresses, key_kinds, kinds, path]
         head = {
-            kernels.KEY_KIND: key_kinds[0],
+            kernels.KEY_KINDS: _address(key_kinds),
+            kernels.KEY_COUNT: len(key_kinds),
             kernels.COLUMNS: len(names),
             kernels.KINDS: _address(kinds),
             kernels.NAMES: _address(addresses),
@@ -115,8 +133,7 @@ class LookupTable:
         if next_entry:
             read = partial(_entry_point(answers.read_key, answers.READ_KEY), self._where)
             self.read = read if convert is None else lambda *asked: convert(read(*asked))
-        types = [*schemas[0].types, *schemas[1].types, TIME, TIME, pa.int64()]
-        self._columns = [(kind, pa.types.is_string(kind) or pa.types.is_binary(kind)) for kind in types]
+        self._fields_of_rows = [*schemas[0], *schemas[1]]
         return True
 
     def set_every(self, every: int) -> None:
@@ -145,44 +162,75 @@ class LookupTable:
                 )
         return answers if self._converted is None else list(map(self._converted, answers))
 
-    def versions(self, key: bytes, key_hash: int, window: tuple[int, int]) -> list[pa.Array] | None:
-        """Return columns of the versions of a key in a window of moments: key, values, start, end and version.
+    def versions(
+        self, key: bytes, key_hash: int, window: tuple[int, int], schema: pa.Schema
+    ) -> list[pa.RecordBatch] | None:
+        """Return the versions of a key in a window of moments, with columns of ``schema``, as one batch.
 
-        They come as in a scan. No column if there are none; None: compiled code does not know them all, or they are
-        more than MOST_VERSIONS.
+        They come as in a scan. No batch if there are none; None: compiled code does not know them all, or they are more
+        than MOST_VERSIONS.
         """
-        if self._copy_versions is None:
-            from statestore.formats.kernels import history_kernels
-
-            self._history_kernels = history_kernels
-            self._rows = np.empty(history_kernels.ROW_FIELDS * MOST_VERSIONS, np.int64)
-            self._copy_versions = _entry_point(history_kernels.copy_versions, history_kernels.COPY_VERSIONS)
-        fields = self._history_kernels.REGION_FIELDS
-        regions, buffer = np.empty(fields * len(self._columns) + 1, np.int64), np.empty(USUAL_WORDS, np.int64)
-        asked = (self._where, key, key_hash, *window, self._rows, regions)
-        count = self._copy_versions(*asked, buffer)
-        if count > 0 and regions[-1] > buffer.nbytes:
-            buffer = np.empty(int(regions[-1]) >> 3, np.int64)
-            again = self._copy_versions(*asked, buffer)
-            count = again if regions[-1] <= buffer.nbytes else -1
+        made = self._histories or self._made_for_histories()
+        words = USUAL_WORDS
+        while True:
+            message = np.empty(len(made.head) + words, np.int64)
+            message[: len(made.head)] = made.head
+            count = made.copy(self._where, key, key_hash, *window, made.rows, made.regions, made.places, message)
+            if count != made.no_room:
+                break
+            words = int(message[0]) >> 3
         if count <= 0:
             return [] if count == 0 else None
-        *numbers, used = regions.tolist()
-        data = pa.py_buffer(buffer[: used >> 3].tobytes())
-        return [
-            _column(kind, is_text, count, data, numbers[fields * number : fields * number + fields])
-            for number, (kind, is_text) in enumerate(self._columns)
-        ]
+        used = int(message[made.body_bytes]) >> 3
+        data = pa.py_buffer(message[: len(made.head) + used].tobytes())
+        if schema is not self._schema and (schema.names, schema.types) == (made.schema.names, made.schema.types):
+            self._schema = schema
+        if schema is self._schema:
+            return [pa.ipc.read_record_batch(data, schema)]
+        found = pa.ipc.read_record_batch(data, made.schema)
+        columns = [found.column(name) for name in schema.names]
+        return [pa.RecordBatch.from_arrays(columns, schema=schema)]
+
+    def _made_for_histories(self) -> _Histories:
+        from statestore.formats.kernels import history_kernels as kernels
+
+        schema = pa.schema([*self._fields_of_rows, *ADDED])
+        metadata = pa.RecordBatch.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema).serialize()
+        end = message_end(metadata, 0)
+        fields = batch_fields(metadata.slice(PREFIX_BYTES, end - PREFIX_BYTES))
+        places = np.zeros(kernels.PLACES, np.int64)
+        for place, position in (
+            (kernels.BODY_BYTES, fields.body_length),
+            (kernels.MESSAGE_ROWS, fields.rows),
+            (kernels.NODES, fields.nodes),
+            (kernels.BUFFERS, fields.buffers),
+            (kernels.BODY, end - PREFIX_BYTES),
+        ):
+            places[place] = PREFIX_BYTES + position >> 3  # flatbuffers have numbers of 8 bytes at multiples of 8
+        made = self._histories = _Histories(
+            copy=_entry_point(kernels.copy_versions, kernels.COPY_VERSIONS),
+            no_room=kernels.NO_ROOM,
+            schema=schema,
+            head=np.frombuffer(metadata, np.int64, end >> 3),
+            places=places,
+            body_bytes=int(places[kernels.BODY_BYTES]),
+            rows=np.empty(kernels.ROW_FIELDS * MOST_VERSIONS, np.int64),
+            regions=np.empty(kernels.REGION_FIELDS * len(schema), np.int64),
+        )
+        return made
 
     def describe(self, slot: int, opened: OpenedSegment, place: int) -> None:
         """Describe the segment in a slot, unless the rows of its hashes are in no order; ``place``: that in the log."""
         kernels, probe = self._kernels, opened.probe
+        if opened.tables is None:
+            opened.tables = probe.starts.addresses(), probe.ends.addresses(), opened.written.addresses()
+        starts, ends, written = opened.tables
         if opened.row_order is None:
             opened.row_order = kernels.order_of_rows(
                 np.frombuffer(probe.hashes, np.uint64),
                 np.frombuffer(probe.rows, np.uint32),
-                np.frombuffer(probe.starts, np.int64),
-                np.frombuffer(probe.ends, np.int64),
+                _address(starts),
+                _address(ends),
             )
         if opened.row_order == kernels.UNSORTED:
             return
@@ -193,27 +241,17 @@ class LookupTable:
         fields[kernels.ROWS] = _address(probe.rows)
         fields[kernels.DIRECTORY] = _address(probe.directory)
         fields[kernels.BUCKET_SHIFT] = probe.shift
-        fields[kernels.ROW_STARTS] = _address(probe.starts)
-        fields[kernels.ROW_ENDS] = _address(probe.ends)
+        fields[kernels.ROW_STARTS] = _address(starts)
+        fields[kernels.ROW_ENDS] = _address(ends)
         fields[kernels.IS_CHAINED] = opened.row_order == kernels.CHAINED
         fields[kernels.CLOSURE_RUNS] = len(runs)
         fields[kernels.CLOSURE_TABLE] = _address(runs)
         if self.answers:
             fields[kernels.KEYS] = _address(opened.keys.addresses())
             fields[kernels.VALUES] = _address(opened.values.addresses())
-            fields[kernels.WRITTEN] = _address(opened.written.addresses())
+            fields[kernels.WRITTEN] = _address(written)
             fields[kernels.LEAST_END], fields[kernels.PLACE] = opened.meta.min_valid_to, place
         fields[kernels.HASHES] = _address(probe.hashes)  # at last: from now on other threads may look into it
-
-
-def _column(kind: pa.DataType, is_text: bool, count: int, data: pa.Buffer, region: Sequence[int]) -> pa.Array:
-    """Return the column that `history_kernels.copy_versions` has copied to a region of a buffer."""
-    bits, nulls, offsets, begin, size = region
-    valid = data.slice(bits, (count + 7) >> 3) if nulls else None
-    cells = data.slice(begin, size)
-    if is_text:
-        return pa.Array.from_buffers(kind, count, [valid, data.slice(offsets, 4 * count + 4), cells], nulls)
-    return pa.Array.from_buffers(kind, count, [valid, cells], nulls)
 
 
 def _unknown(key: bytes, key_hash: int, moment: int) -> Any:

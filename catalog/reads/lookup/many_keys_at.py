@@ -68,7 +68,7 @@ def rows_of_places(opened: OpenedSegment, places: Ints, numbers: Ints, keys: Col
     others = numbers[~mine]
     if len(others):
         rows, numbers = rows[mine], numbers[mine]
-    starts, ends = (np.frombuffer(view, np.int64)[rows] for view in (opened.probe.starts, opened.probe.ends))
+    starts, ends = opened.probe.starts.take(rows), opened.probe.ends.take(rows)
     _close(opened, ends, rows)
     return FoundRows(opened, numbers, rows, starts, ends), others
 

@@ -8,9 +8,8 @@ the filter nor the opening of segments that it does not reach: both begin with t
 from __future__ import annotations
 
 import os
-import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.belief import is_valid_from, valid_row
+from statestore.catalog.reads.lookup.key_bytes import NO_KEY, bytes_form
 from statestore.catalog.reads.lookup.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
 from statestore.catalog.reads.lookup.many_keys_at import ROW_MASK, FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.lookup.remote_lookup import RemoteLookup, RemoteVersion
@@ -74,7 +74,7 @@ class PointLookup:
         self._places: dict[str, int] = {}
         self._codec = codec
         self._form = key_form(codec.schema)
-        self._key_type, self._bytes_of = _bytes_form(codec.schema)
+        self._bytes_of = bytes_form(codec.schema)
         # Earliest ends first, and so in the slots of a new filter: the segment that closed next after a moment most
         # likely holds the row that was valid then.
         metas = [meta for meta in log_state.segments if meta.role != "belief"]
@@ -138,7 +138,7 @@ class PointLookup:
         if found is None:
             return None
         probe, row, end = found
-        return probe.starts[row], end, probe.values(row)
+        return probe.starts.read(row), end, probe.values(row)
 
     def answer(self, key: Any, moment: int) -> Any:
         """Return (value, start, end or None) of the version of a key at a moment, None if there is none.
@@ -146,40 +146,40 @@ class PointLookup:
         Times are epoch milliseconds. There is no newer commit. False: that, or the answer, is not known; see `locate`.
         ``key`` is as users give it.
         """
-        table = self._answering
-        if table is None or type(key) is not self._key_type:
+        table, bytes_of = self._answering, self._bytes_of
+        if table is None or bytes_of is None:
             return False
         try:
-            form = self._bytes_of(key)
-        except (UnicodeEncodeError, OverflowError, struct.error):  # not a key of this store
+            asked = bytes_of(key)
+        except NO_KEY:
             return False
-        return table.read(form, xxh64_intdigest(form), moment)
+        return asked is not None and table.read(asked[0], xxh64_intdigest(asked[1]), moment)
 
     def answers(self, keys: Sequence[pa.Array], moment: int) -> list[Any] | None:
         """Return what `answer` returns for each key of these columns, without a look for a newer commit.
 
         None: compiled code does not answer.
         """
-        if not self.is_compiled:
+        if not self.is_compiled or len(keys) > 1:
             return None
         table = self._table or self._new_table()
         return table.read_many(keys[0], hash_keys(keys), moment) if self._answering is table else None
 
-    def versions(self, key: Any, window: tuple[int, int]) -> list[pa.Array] | None:
-        """Return columns of the versions of a key in a window of moments, as `LookupTable.versions` does.
+    def versions(self, key: Any, window: tuple[int, int], schema: pa.Schema) -> list[pa.RecordBatch] | None:
+        """Return the versions of a key in a window of moments, as `LookupTable.versions` does.
 
         There is no newer commit. None: they are not known; see `rows_ending_from`. ``key`` is as users give it.
         """
         if not self.is_compiled:
             return None
         table = self._table or self._new_table()
-        if self._answering is not table or type(key) is not self._key_type:
+        if self._answering is not table or self._bytes_of is None:
             return None
         try:
-            form = self._bytes_of(key)
-        except (UnicodeEncodeError, OverflowError, struct.error):  # not a key of this store
+            asked = self._bytes_of(key)
+        except NO_KEY:
             return None
-        return table.versions(form, xxh64_intdigest(form), window)
+        return None if asked is None else table.versions(asked[0], xxh64_intdigest(asked[1]), window, schema)
 
     def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
         """Return (segment, row, end) of the value version with start <= moment < end."""
@@ -201,7 +201,7 @@ class PointLookup:
                 probe = self._probes[place >> 32]
                 assert probe is not None
                 if probe.is_key(row, form):  # else another key has the hash
-                    end = probe.ends[row]
+                    end = probe.ends.read(row)
                     return probe, row, end if probe.new_end is None else probe.new_end(row, end)
         # Written out, like the look into a segment below: calls would cost a third of the read.
         found, times, probes = self._filter, self._values or self._times_of_values(), self._probes
@@ -322,7 +322,7 @@ class PointLookup:
         rows.
         """
         found = [
-            Found(opened.probe.starts[row], end, opened.probe.values(row))
+            Found(opened.probe.starts.read(row), end, opened.probe.values(row))
             for opened, row, end in self.rows_ending_from(key, moment)
         ]
         return sorted(found, key=_start)
@@ -352,8 +352,10 @@ class PointLookup:
                 self._count_vain(slot, probe)
             for at in entries:
                 row = probe.rows[at]
-                end = probe.ends[row] if probe.new_end is None else probe.new_end(row, probe.ends[row])
-                if is_valid_from(probe.starts[row], end, moment) and probe.is_key(row, form):
+                end = probe.ends.read(row)
+                if probe.new_end is not None:
+                    end = probe.new_end(row, end)
+                if is_valid_from(probe.starts.read(row), end, moment) and probe.is_key(row, form):
                     yield self._opened[self._metas[slot].name], row, end  # type: ignore[union-attr]
 
     def remote_versions(self, key: Key, low: int, high: int) -> list[RemoteVersion] | None:
@@ -417,29 +419,9 @@ class PointLookup:
         for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
             if meta is not None and probe is not None:
                 table.describe(slot, self._opened[meta.name], self.place(meta))
-        if table.answers and self._key_type is not None and self._table is table:  # no other thread made one
+        if table.answers and self._bytes_of is not None and self._table is table:  # no other thread made one
             self._answering = table
         return table
-
-
-def _bytes_form(key: pa.Schema) -> tuple[type | None, Callable[[Any], bytes]]:
-    """Return the type of the keys that compiled code finds, None without, and the function that makes their bytes.
-
-    The hash of a key is that of these bytes.
-    """
-    kind = key.field(0).type
-    if len(key) > 1 or not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_signed_integer(kind)):
-        return None, bytes
-    if not pa.types.is_signed_integer(kind):
-        return (str, str.encode) if pa.types.is_string(kind) else (bytes, bytes)
-    pack, bound = struct.Struct("<q").pack, 1 << kind.bit_width - 1
-
-    def of_narrow(number: int) -> bytes:
-        if not -bound <= number < bound:
-            raise OverflowError
-        return pack(number)
-
-    return int, pack if kind.bit_width == 64 else of_narrow
 
 
 def _entries(probe: SegmentProbe, key_hash: int) -> range:

@@ -16,9 +16,11 @@ import pyarrow as pa
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import SegmentWithClosures, close_rows, is_valid, is_valid_from, may_have_valid
 from statestore.catalog.reads.fetching import Ranges, batch_spans, framing, has_short_batches
+from statestore.catalog.reads.lookup.row_numbers import RowNumbers
 from statestore.catalog.reads.lookup.segment_probe import SegmentProbe, key_test, shown_reader
 from statestore.catalog.reads.lookup.value_readers import row_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.segments.coded_numbers import NumbersInPlace
 from statestore.formats.segments.remote_key_index import RemoteKeyIndex
 from statestore.formats.segments.row_cells import cell_ranges, cells, text_ranges
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
@@ -49,7 +51,7 @@ class RemoteRow:
 
     def probe(self) -> SegmentProbe:
         """Return the row as that of a segment which has no other one."""
-        none, start, end = memoryview(b""), np.array([self.start]).data, np.array([self.end]).data
+        none, start, end = memoryview(b""), _time(self.start), _time(self.end)
         values, shown = (lambda row: self.values), (lambda row: self.shown)
         return SegmentProbe(none, none, none, 0, start, end, None, lambda row, key: True, values, shown)
 
@@ -223,6 +225,10 @@ class RemoteLookup:
 
     def _shown(self, columns: list[pa.Array]) -> Callable[[int], Any]:
         return shown_reader(columns, self._files.spec.value, self._values.to_user)
+
+
+def _time(moment: int) -> RowNumbers:
+    return RowNumbers([0], [NumbersInPlace(1, 0, moment, 1, pa.py_buffer(b""))])
 
 
 def _is_long(span: tuple[int, int] | None) -> TypeGuard[tuple[int, int]]:

@@ -22,7 +22,7 @@ from statestore.formats.segments.segment_meta import SegmentMeta
 
 SPARE_SLOTS = 16
 BUCKETS_A_ROW = 16
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
 
 Words = npt.NDArray[np.uint64]
 

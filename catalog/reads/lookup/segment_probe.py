@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.reads.carried_states import PendingClosures
+from statestore.catalog.reads.lookup.row_numbers import RowNumbers
 from statestore.catalog.reads.lookup.value_readers import (
     BatchColumns,
     bytes_test,
-    column_parts,
     row_reader,
     user_reader,
 )
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
@@ -30,7 +31,7 @@ Closures = tuple[ClosureSlice, ...]
 
 
 class SegmentProbe(NamedTuple):
-    """A segment for point reads; its views return plain numbers instead of numpy scalars.
+    """A segment for point reads; its views and times return plain numbers instead of numpy scalars.
 
     ``new_end`` returns the end that a closure gave to a row, else the stored end it is called with; None where the
     segment has no closures. ``is_key`` tests a row for a key in the form of `key_form`. ``values`` returns the
@@ -41,8 +42,8 @@ class SegmentProbe(NamedTuple):
     rows: memoryview
     directory: memoryview
     shift: int
-    starts: memoryview
-    ends: memoryview
+    starts: RowNumbers
+    ends: RowNumbers
     new_end: Callable[[int, int], int] | None
     is_key: Callable[[int, Any], bool]
     values: Callable[[int], tuple[Any, ...] | None]
@@ -57,6 +58,8 @@ class OpenedSegment:
         self.closures: Closures = ()
         self.pending = PendingClosures()  # these closures by row, perhaps with further ones
         self.row_order: int | None = None  # of `belief_kernels.order_of_rows`, where it was asked for
+        # Of starts, ends and versions, for compiled code, likewise.
+        self.tables: tuple[Ints, Ints, Ints] | None = None
         file = files.open_segment(meta)
 
         def opened() -> Segment:  # not from the cache of files: a file that was removed since stays mapped here
@@ -64,7 +67,8 @@ class OpenedSegment:
             return file
 
         hashes, rows, directory, shift = files.index(meta).memory_views()
-        starts = file.int64("valid_from").data
+        firsts = file.batch_starts
+        starts, ends = (RowNumbers(firsts, file.numbers_in_place(name)) for name in ("valid_from", "valid_to"))
         if meta.role == "delta":
             rows = _by_start(hashes, rows, starts)
         spec = files.spec
@@ -72,8 +76,8 @@ class OpenedSegment:
         self.key_schema = spec.key
         self.keys = BatchColumns(opened, spec.key_names)
         self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
-        self.written = BatchColumns(opened, ("_added",))
-        self._added: Callable[[int], int] | None = None
+        self._file = file
+        self._written: RowNumbers | None = None
         shown = partial(shown_reader, schema=spec.value, to_user=to_user)
         self.probe = SegmentProbe(
             hashes=hashes,
@@ -81,18 +85,19 @@ class OpenedSegment:
             directory=directory,
             shift=shift,
             starts=starts,
-            ends=file.int64("valid_to").data,
+            ends=ends,
             new_end=None,
             is_key=self.keys.test(key_test),
             values=_no_values if meta.tombstone else self.values.reader(row_reader),
             shown=_no_values if meta.tombstone else self.values.reader(shown),
         )
 
-    def added(self, row: int) -> int:
-        """Return the version that wrote a row."""
-        if self._added is None:
-            self._added = self.written.reader(_numbers_of)
-        return self._added(row)
+    @property
+    def written(self) -> RowNumbers:
+        """The versions that wrote the rows."""
+        if self._written is None:
+            self._written = RowNumbers(self._file.batch_starts, self._file.numbers_in_place("_added"))
+        return self._written
 
     def with_closures(self, files: SegmentFiles, closures: Closures) -> OpenedSegment:
         """Return this segment with these closures (in version order); only further ones are read."""
@@ -100,24 +105,25 @@ class OpenedSegment:
             return self
         opened = OpenedSegment.__new__(OpenedSegment)
         opened.meta, opened.key_schema = self.meta, self.key_schema
-        opened.keys, opened.values, opened.written = self.keys, self.values, self.written
+        opened.keys, opened.values = self.keys, self.values
+        opened._file, opened._written = self._file, self._written
         opened.closures, opened.pending = closures, files.pending(self.meta, closures)
-        opened.row_order, opened._added = self.row_order, self._added
+        opened.row_order, opened.tables = self.row_order, self.tables
         opened.probe = self.probe._replace(new_end=opened.pending.new_end(len(closures)) if closures else None)
         return opened
 
 
-def _by_start(hashes: memoryview, rows: memoryview, starts: memoryview) -> memoryview:
+def _by_start(hashes: memoryview, rows: memoryview, starts: RowNumbers) -> memoryview:
     """Return the rows of an index in order of hash and start.
 
     The index of a commit may have the rows of two keys that share a hash one after the other.
     """
     entries, numbers = np.frombuffer(hashes, np.uint64), np.frombuffer(rows, np.uint32)
     same = np.flatnonzero(entries[1:] == entries[:-1])
-    times = np.frombuffer(starts, np.int64)
-    if (times[numbers[same + 1]] >= times[numbers[same]]).all():
+    each = numbers.astype(np.int64)
+    if (starts.take(each[same + 1]) >= starts.take(each[same])).all():
         return rows
-    return numbers[np.lexsort((times[numbers], entries))].data
+    return numbers[np.lexsort((starts.take(each), entries))].data
 
 
 def key_form(key: pa.Schema) -> Callable[[tuple[Any, ...]], Any] | None:
@@ -145,11 +151,6 @@ def shown_reader(
         return user_reader(columns, schema.names)
     read = row_reader(columns)
     return lambda row: to_user(read(row))
-
-
-def _numbers_of(columns: list[pa.Array]) -> Callable[[int], int]:
-    numbers: memoryview = column_parts(columns[0])[-1]
-    return numbers.__getitem__
 
 
 def _no_values(row: int) -> None:

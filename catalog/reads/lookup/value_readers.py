@@ -5,7 +5,7 @@ store's columns. The source holds numbers of columns only, and never a name of a
 read through Arrow scalars.
 
 A point read needs a few rows of a segment. Where columns are compressed, only the batches of these rows are
-decompressed. They are kept, up to `BATCH_BYTES` of all stores of the process; those that were made first go first.
+decompressed. They are kept within a bound for all stores of the process; those that were made first go first.
 """
 
 from __future__ import annotations
@@ -143,7 +143,11 @@ def _bytes(buffer: pa.Buffer | None) -> memoryview:
     return memoryview(b"" if buffer is None else buffer).cast("B")
 
 
-BATCH_BYTES = 1 << 30  # reads of any key at any moment touch all of a history, and a batch takes a millisecond
+# Decompressed batches of all stores that are kept: FIRST_BYTES at first, at most BATCH_BYTES. A batch that is made
+# again after it was dropped raises the bound by a sixteenth of its bytes. Reads of any key at any moment touch all of a
+# history, and a batch takes a millisecond: were the bound fixed, each of them could take 100 times as long for good.
+FIRST_BYTES, BATCH_BYTES = 64 << 20, 1 << 30
+AGAIN_SHIFT = 4
 
 COLUMN_FIELDS = 4  # as in `answer_kernels`, which cannot be imported without numba
 
@@ -156,20 +160,27 @@ Make = Callable[[list[pa.Array]], Any]
 
 
 class _KeptBatches:
-    """The decompressed batches, oldest first, and their size together."""
+    """The decompressed batches, oldest first, their size together, and how large that may be."""
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.limit = FIRST_BYTES
         # A weak reference: batches of closed stores are gone, but are counted until it is their turn.
         self._kept: deque[tuple[weakref.ref[BatchColumns], int, int]] = deque()
         # Held while columns change, and the addresses by which compiled code reads them.
         self.lock = threading.RLock()
 
-    def keep(self, batches: BatchColumns, number: int, size: int) -> None:
-        """Count a batch of so many bytes; drop the oldest ones beyond the bound. The caller holds ``lock``."""
+    def keep(self, batches: BatchColumns, number: int, size: int, again: bool) -> None:
+        """Count a batch of so many bytes; drop the oldest ones beyond the bound. The caller holds ``lock``.
+
+        ``again``: it was dropped before.
+        """
+        if again:
+            self.limit += size >> AGAIN_SHIFT
         self._kept.append((weakref.ref(batches), number, size))
         self.bytes += size
-        while self.bytes > BATCH_BYTES and len(self._kept) > 1:
+        limit = min(self.limit, BATCH_BYTES)
+        while self.bytes > limit and len(self._kept) > 1:
             reference, oldest, freed = self._kept.popleft()
             self.bytes -= freed
             others = reference()
@@ -196,6 +207,7 @@ class BatchColumns:
         self._readers: list[list[Any]] = []
         self._addresses: Ints | None = None
         self._parts: list[Any] = [None] * len(self.firsts)  # of the columns, which have these addresses
+        self._dropped: set[int] = set()
 
     def columns(self, number: int) -> list[pa.Array]:
         """Return the columns of one batch."""
@@ -210,13 +222,14 @@ class BatchColumns:
                 if self._addresses is not None:
                     self._describe(self._addresses, number, made)
                 if decompressed:
-                    kept_batches.keep(self, number, decompressed)
+                    kept_batches.keep(self, number, decompressed, number in self._dropped)
         return found
 
     def drop(self, number: int) -> None:
         """Drop a batch and all that was made of it; not the only one of a file, which its readers hold anyway."""
         if len(self.firsts) == 1:
             return
+        self._dropped.add(number)
         if self._addresses is not None:
             self._batch_in(self._addresses, number)[0] = 0  # before the columns, which compiled code may read until now
         self._columns[number] = self._parts[number] = None

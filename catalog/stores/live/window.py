@@ -173,6 +173,7 @@ class WindowStore(TimeSegmentedStore):
         """Yield the rows of one key, whose row keys all begin with ``name``; longer ones belong to other keys."""
         at, length = len(name), len(name) + SUFFIX_BYTES
         size, unpack = self._rule.window_size, START.unpack_from
+        bounded = MAX_TIME - size  # starts before it have an end of their own
         key_of, value_of = self._forms.serde.key_of, self._forms.serde.value_of
         key = key_of(name)
         if isinstance(key, dict | list):  # users may change it
@@ -182,7 +183,9 @@ class WindowStore(TimeSegmentedStore):
         for rows in lists:
             found = [(unpack(row, at)[0], value) for row, value in rows if len(row) == length]
             yield from [
-                _new_tuple(Windowed, (key_of_row(), start, min(start + size, MAX_TIME), value_of(value)))
+                _new_tuple(
+                    Windowed, (key_of_row(), start, start + size if start < bounded else MAX_TIME, value_of(value))
+                )
                 for start, value in found
             ]
 

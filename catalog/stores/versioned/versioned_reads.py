@@ -132,11 +132,11 @@ class VersionedReads(VersionedStore):
             return None
         probe, row, end = found
         if end == OPEN:
-            return _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, None))
+            return _new_tuple(Record, (probe.shown(row), probe.starts.read(row) // 1000, None))
         retention = self._retention
         if moment < retention.horizon or (retention.length is not None and self._is_late(moment)):
             return None
-        return _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, end // 1000))
+        return _new_tuple(Record, (probe.shown(row), probe.starts.read(row) // 1000, end // 1000))
 
     def _look_while_reading(self, name: Key, moment: int) -> None:
         """Look for a newer commit in an object store, and fetch meanwhile what a read of the known one needs."""

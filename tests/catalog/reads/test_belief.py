@@ -17,7 +17,7 @@ from support.stores.format_reader import read_rows
 import statestore
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
-from statestore.catalog.reads import belief
+from statestore.catalog.reads import belief, segment_files
 from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.carried_states import BoundedCache
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -208,6 +208,31 @@ def test_only_new_closures_are_read_for_a_later_log_state(
     belief.dead_rows(files, segment)
     belief.pair_ends(files, earlier, one, one)
     assert [p.version for p in read] == [p.version for p in segment.closures[-2:]] * 2
+
+
+@pytest.mark.local_files
+def test_large_closure_files_are_mapped_and_their_length_is_looked_at_again(
+    states: tuple[statestore.VersionedStore, list[LogState]], files: SegmentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, found = states
+    segment = next(each for each in _segments(found) if len(each.closures) > 1)
+    (first, *_), rows = segment.closures, segment.meta.rows
+    copied = files.closures(first, rows)
+    used = files._carried.used
+    assert used > first.file.bytes
+    files.forget()
+    monkeypatch.setattr(segment_files, "MAPPED_BYTES", 0)
+    for column, other in zip(files.closures(first, rows), copied, strict=True):
+        assert column.tolist() == other.tolist()
+    assert files._carried.used == used - first.file.bytes
+    path = _root(store) / first.file.name
+    data = path.read_bytes()
+    try:
+        path.write_bytes(data + b"x")
+        with pytest.raises(CorruptError, match="SEGMENT_TRUNCATED"):
+            files.closures(first, rows)
+    finally:
+        path.write_bytes(data)
 
 
 def test_ends_without_pending_closures_are_not_copied(

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.formats.segments.coded_numbers import HEADER, PACKED, RUNNING, decode, encode
+from statestore.formats.segments.coded_numbers import (
+    HEADER,
+    PACKED,
+    RUNNING,
+    NumbersInPlace,
+    decode,
+    encode,
+    in_place,
+)
 
 KINDS = {"int64": pa.int64(), "int32": pa.int32(), "float64": pa.float64()}
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -142,3 +150,40 @@ def test_any_bytes_are_numbers_or_refused(data: bytes, flags: int, kind: pa.Data
     except (ValueError, OSError):
         return
     assert found.size == 4 * kind.bit_width // 8
+
+
+def numbers_of(found: NumbersInPlace) -> list[int]:
+    """The numbers one by one; those that are taken are the same."""
+    rows = np.arange(found.rows)[::-1]
+    read = found.reader()
+    each = [read(row) for row in range(found.rows)]
+    assert found.take(rows).tolist() == each[::-1]
+    return each
+
+
+@given(st.lists(st.integers(0, 2**55), min_size=1, max_size=50), st.integers(0, 55), st.integers(-(2**62), 2**62))
+def test_numbers_are_read_where_they_are(numbers: list[int], bits: int, base: int) -> None:
+    values = np.array([base + (number >> bits) for number in numbers], np.int64)
+    assert numbers_of(NumbersInPlace.of(values)) == values.tolist()
+    assert numbers_of(NumbersInPlace.packed(values)) == values.tolist()
+    coded = encode(values, may_run=False)
+    if coded is None:
+        return
+    stored = pa.py_buffer(coded.header(False) + coded.data)
+    found = in_place(stored, len(values))
+    if found is not None:
+        assert numbers_of(found) == values.tolist()
+        assert found.data.address == stored.address + HEADER.size
+    else:
+        assert coded.base + coded.unit * ((1 << 8 * coded.width) - 1) >= 2**63
+
+
+@given(st.binary(max_size=60), st.integers(0, 2))
+def test_any_bytes_are_numbers_in_place_as_they_are_decoded(data: bytes, flags: int) -> None:
+    content = bytearray(data)
+    if len(content) > 2:
+        content[0], content[1], content[2] = content[0] % 9, flags % 2, 0
+    found = in_place(pa.py_buffer(bytes(content)), 4)
+    if found is not None:
+        expected = decode(pa.py_buffer(bytes(content)), pa.int64(), 4)
+        assert numbers_of(found) == np.frombuffer(expected, np.int64).tolist()

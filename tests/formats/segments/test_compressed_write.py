@@ -99,6 +99,24 @@ def test_coded_numbers_of_every_type_are_read_back(compression: Compression, cut
         ipc.open_file(data).read_all().validate(full=True)
 
 
+@pytest.mark.parametrize("compression", [None, Compression(), CODED, Compression(coded=True)])
+def test_times_and_versions_are_read_where_they_are(compression: Compression | None) -> None:
+    """Those that are coded and do not run lie in the file; of others there are small copies; nothing else is kept."""
+    table = typed_table(2_000)
+    data, meta = write_in_blocks([table.slice(0, 700), table.slice(700)], compression=compression)
+    kept = DecodedColumns()
+    found = Segment(meta, data, store_schema(table), kept)
+    places = {}
+    for name in ("valid_from", "valid_to", "_added", "_closed"):
+        whole = Segment(meta, data, store_schema(table)).int64(name)
+        batches = found.numbers_in_place(name)
+        assert np.concatenate([each.take(np.arange(each.rows)) for each in batches]).tolist() == whole.tolist()
+        places[name] = {data.address <= each.data.address < data.address + data.size for each in batches}
+        assert sum(each.data.size for each in batches) <= whole.nbytes
+    assert kept.bytes == 0
+    assert places["valid_from"] == {compression in (None, CODED)}
+
+
 def test_coded_numbers_save_disk_and_named_columns_are_not_decompressed(decompressed: list[int]) -> None:
     table = random_table(4 * EACH)
     small, _ = write_in_blocks([table], compression=Compression(plain=("valid_from", "_added")))

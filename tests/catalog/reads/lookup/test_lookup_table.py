@@ -24,6 +24,7 @@ from statestore.catalog.stores.versioned import versioned_reads
 from statestore.formats.errors import StateStoreError, StorageError
 from statestore.formats.kernels import compiled_use
 from statestore.formats.segments import segment_write
+from statestore.formats.segments.decoded_columns import decoded
 from statestore.formats.state_table import Query
 
 TYPES: dict[str, tuple[Any, ...]] = {
@@ -62,14 +63,29 @@ def keys_of(kind: str) -> list[Any]:
     return [number * 6 - 60 for number in range(20)]
 
 
+def composite_keys(kinds: dict[str, str]) -> list[tuple[Any, ...]]:
+    """Return keys of several columns, among them some whose bytes, one after the other, are the same."""
+    columns = [keys_of(kind) for kind in kinds.values()]
+    keys = [tuple(column[(number * (at + 1)) % 7] for at, column in enumerate(columns)) for number in range(14)]
+    likes = {"string": ("ab", "c"), "binary": (b"ab", b"c"), "int": (1, 2), "bigint": (1, 2), "tinyint": (1, 2)}
+    other = {"ab": "a", "c": "bc", b"ab": b"a", b"c": b"bc"}
+    first = tuple(likes[kind][at % 2] for at, kind in enumerate(kinds.values()))
+    reverse = [first[::-1]] if len(set(kinds.values())) == 1 else []
+    return list(dict.fromkeys([*keys, first, tuple(other.get(cell, cell) for cell in first), *reverse]))
+
+
 class Filled:
     """A store of several segments with deletes, of which some rows are open, and what each key was at each moment."""
 
-    def __init__(self, folder: Path, key: str, value: dict[str, Any], value_of: Callable[[int], Any]) -> None:
+    def __init__(
+        self, folder: Path, key: str | dict[str, str], value: dict[str, Any], value_of: Callable[[int], Any]
+    ) -> None:
         self.catalog = statestore.connect(folder)
-        self.catalog.create_store("s", key={"k": key}, value=value).close()
+        kinds = {"k": key} if isinstance(key, str) else key
+        self.catalog.create_store("s", key=kinds, value=value).close()
         self.store: Any = self.catalog.open_store("s", auto_compact=False)
-        self.keys = keys_of(key)
+        self.names = list(kinds)
+        self.keys: list[Any] = keys_of(key) if isinstance(key, str) else composite_keys(kinds)
         self.changes: dict[Any, list[tuple[int, Any]]] = {key: [] for key in self.keys}
         for number in range(ROWS):
             name = self.keys[number * 7 % len(self.keys) if number % 3 else number % 5]
@@ -126,14 +142,14 @@ class Filled:
                 columns = ["_commit_version", "valid_to"]
                 some = self.store.history(key=key, columns=columns, **asked).read_all()
                 assert some.equals(table.select(columns))
-                assert set(table["k"].to_pylist()) <= {key}
+                members = key if isinstance(key, tuple) else (key,)
+                assert set(zip(*(table[name].to_pylist() for name in self.names), strict=True)) <= {members}
         if answers:
             lookup = self.store._live.lookup
             for key in self.keys:
-                columns = lookup.versions(key, (-(2**63), 10**15))
-                assert columns is not None and len(columns[0] if columns else ()) == len(
-                    self.versions(key, -1, 2 * END)
-                )
+                batches = lookup.versions(key, (-(2**63), 10**15), self.store.history().schema)
+                assert batches is not None
+                assert sum(map(len, batches)) == len(self.versions(key, -1, 2 * END))
 
 
 def _rows_of(table: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
@@ -164,6 +180,30 @@ def test_every_type(compiled: None, tmp_path: Path, key: str) -> None:
     filled.store.compact(full=True)
     filled.check()
     filled.check_histories()
+    filled.store.close()
+
+
+@pytest.mark.parametrize(
+    "kinds", [("string", "bigint"), ("string", "string"), ("int", "tinyint"), ("binary", "string", "string", "int")]
+)
+def test_keys_of_several_columns(compiled: None, tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    names = {f"k{number}": kind for number, kind in enumerate(kinds)}
+    filled = Filled(tmp_path, names, {"a": "bigint", "b": "string"}, lambda n: {"a": n, "b": "é" * (n % 3) or None})
+    filled.check()
+    filled.store.compact(full=True)
+    filled.check()
+    filled.check_histories()
+    lookup = filled.store._live.lookup
+    for key in filled.keys:
+        named = dict(zip(names, key, strict=True))
+        backwards = dict(reversed(named.items()))
+        assert lookup.answer(named, 101_000) == lookup.answer(backwards, 101_000) == filled.expected(key, 101)
+        assert filled.store.get(named, as_of=101) == filled.expected(key, 101)
+        assert filled.store.history(key=named).read_all().equals(filled.store.history(key=key).read_all())
+        for wrong in (key[:-1], (*key, 1), {**named, "x": 1}, {"x": 1}, (None, *key[1:]), key[0], list(key)):
+            assert lookup.answer(wrong, 101_000) is False
+            with pytest.raises(StateStoreError, match=r"WRONG_KEY|NULL_KEY"):
+                filled.store.get(wrong)
     filled.store.close()
 
 
@@ -265,6 +305,21 @@ def test_threads_that_drop_each_others_batches(text_store: Filled, monkeypatch: 
     finally:
         sys.setswitchinterval(before)
     assert wrong == []
+
+
+def test_reads_of_keys_keep_no_column_beside_their_batches(text_store: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of times would be 16 bytes a version, and decompressed batches would be kept twice."""
+    text_store.store.compact(full=True)
+    kept = value_readers._KeptBatches()
+    monkeypatch.setattr(value_readers, "kept_batches", kept)
+    with text_store.catalog.open_store("s", read_only=True) as text_store.store:
+        before = decoded.bytes
+        text_store.check()
+        text_store.check_histories()
+        segments = [text_store.store._files.open_segment(meta) for meta in text_store.store._log_state.segments]
+        assert any(segment.is_compressed for segment in segments)
+        assert decoded.bytes == before
+        assert kept.bytes > 0 and not any(segment._numpy or segment._whole for segment in segments)
 
 
 def test_a_table_that_another_thread_replaces_is_kept_while_it_is_read(

@@ -10,6 +10,7 @@ from support.stores.shared_hashes import POINT_LOOKUP, share_hashes
 from support.stores.versioned_checks import HORIZON, INTERVAL, check_points, rows_of
 from support.stores.versioned_pair import Pair, small_thresholds
 
+from statestore.catalog.reads import segment_files
 from statestore.catalog.reads.lookup import lookup_table, value_readers
 from statestore.catalog.stores.versioned import versioned_reads
 from statestore.formats.kernels import compiled_use
@@ -45,6 +46,7 @@ def test_every_layout(
     monkeypatch.setattr(versioned_reads, "FEW_KEYS", 0)
     monkeypatch.setattr(value_readers, "ROWS_A_TAKE", seed % 3)
     monkeypatch.setattr(segment_write, "COMPRESSED_BATCH_ROWS", 3)
+    monkeypatch.setattr(segment_files, "MAPPED_BYTES", seed % 2 << 18)
     if is_compiled:
         monkeypatch.setattr(lookup_table, "WARM_READS", 0)
         monkeypatch.setattr(compiled_use, "_read_before", compiled_use._COLD_BYTES)

@@ -110,6 +110,26 @@ def test_batches_of_closed_stores_make_room(kept: Any) -> None:
     assert sum(batch is not None for batch in columns._columns) == 3
 
 
+def test_the_bound_grows_where_dropped_batches_are_made_again(kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_readers, "BATCH_BYTES", 500)
+    kept.limit = 300
+    file = File(size=100)
+    columns = columns_of(file)
+    rows = [0, 5, 6, 13, 20]
+    for row in rows:  # each for the first time, as a process does that reads all of a file once
+        columns.take(np.array([row]))
+    assert kept.limit == 300
+    for _ in range(200):
+        for row in rows:
+            columns.take(np.array([row]))
+            assert kept.bytes <= min(kept.limit, 500)
+    made = len(file.read)
+    assert kept.bytes == 500
+    for row in rows:  # by now all have room
+        columns.take(np.array([row]))
+    assert len(file.read) == made < 150
+
+
 def test_few_rows_of_many_batches_are_scattered() -> None:
     columns = columns_of(File())
     assert columns.is_scattered(np.array([0, 5, 6, 13]))
