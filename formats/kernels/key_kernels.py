@@ -404,7 +404,16 @@ def first_calls() -> Iterator[None]:
     group_records(words(), 1, words(), ints(), ints(), ints(), ints(), ints(), words())
     yield
     follow_open_rows(
-        ints(), ints(), ints(), np.zeros(2, bool), ints(), np.zeros((4, 2), np.int64), ints(), ints(), ints(), np.zeros(3, np.int64)
+        ints(),
+        ints(),
+        ints(),
+        np.zeros(2, bool),
+        ints(),
+        np.zeros((4, 2), np.int64),
+        ints(),
+        ints(),
+        ints(),
+        np.zeros(3, np.int64),
     )
     yield
     rows_by_record(ints(), ints(), np.full(2, -1), ints(), ints(), ints())
