@@ -199,7 +199,7 @@ class _Compressor:
 
 
 def _shortest(values: npt.NDArray[np.generic]) -> Coded | None:
-    """Return coded numbers that run only if they take fewer bytes so, because then they are decoded in twice the time."""
+    """Return coded numbers that run only if that takes fewer bytes, because then they are decoded in twice the time."""
     plain, running = encode(values, may_run=False), encode(values) if _ascend(values) else None
     if plain is None or running is None:
         return plain or running
