@@ -13,7 +13,7 @@ case are replayed one by one. Times are epoch microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -37,7 +37,7 @@ from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.belief import SegmentWithClosures, chosen_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
+from statestore.formats.kernels.compiled_use import is_loaded, load_beside
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import TICK
@@ -95,10 +95,16 @@ def resolve_with(files: SegmentFiles, log_state: LogState, records: Records, ind
 
 def _made_ready(log_state: LogState, records: Records) -> tuple[Hashes, list[SegmentWithClosures], SortedRecords]:
     if len(records) >= MIN_KEYS:
-        load_if_it_pays(sum(column.nbytes for column in records.keys))
+        load_beside(sum(column.nbytes for column in records.keys), _first_calls)
     hashes = hash_keys(records.keys)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
     return hashes, segments, sort_records(records, hashes)
+
+
+def _first_calls() -> Iterator[None]:
+    from statestore.formats.kernels.key_kernels import first_calls
+
+    return first_calls()
 
 
 def _checked(

@@ -20,7 +20,7 @@ from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.segments import segment_write
-from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 
 Mode = Literal["due", "idle", "closing", "full"]
 """``due``: while commits come; ``idle``: when none came for a while; ``closing``: when a writer closes its handle, and
@@ -402,6 +402,9 @@ def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -
     ordered = sorted(closed, key=lambda v: (v.meta.min_valid_to, v.meta.max_valid_to))
     pairs = [(a, b) for n, a in enumerate(ordered) for b in ordered[n + 1 :] if overlap(a, b)]
     if pairs:
+        swept = _sweep(ordered, rules)
+        if swept is not None:
+            return swept
         pair = min(pairs, key=lambda pair: sum(v.meta.rows for v in pair))
         if sum(v.meta.rows for v in pair) <= rules.step_rows:
             return Rewriting(_with_overlapping(pair, closed, rules), cold=True)
@@ -415,6 +418,38 @@ def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -
         if len(neighbours) > 1 and min(v.meta.rows for v in neighbours) < rules.file_rows // 4:
             return Rewriting(tuple(neighbours), cold=True)
     return None
+
+
+def _sweep(ordered: Sequence[SegmentWithClosures], rules: Rules) -> Rewriting | None:
+    """Return a rewriting of the first segments, by time, that overlap; None if most of their rows end among those of
+    later ones.
+
+    Rows that end before any row of the later ones get files of their own, which are final. The others, which are few
+    where rows end about in the order of commits, are read once more with those. Were pairs rewritten until none
+    overlaps, 100 commits of 100,000 rows would be read 1.6 times, and not 1.1 times.
+    """
+    chain: list[SegmentWithClosures] = []
+    for segment in ordered:
+        if chain and segment.meta.min_valid_to >= max(v.meta.max_valid_to for v in chain):
+            if len(chain) > 1:
+                break
+            chain = []
+        chain.append(segment)
+    chosen = _within(chain, rules.step_rows)
+    rest = chain[len(chosen) :]
+    if not rest:
+        return Rewriting(tuple(chosen), cold=True)
+    through = rest[0].meta.min_valid_to
+    ended = sum(v.meta.rows * _share_by(v.meta, through) for v in chosen)
+    if len(chosen) < 2 or 2 * ended < _rows(chosen):
+        return None
+    return Rewriting(tuple(chosen), cold=True, window=(chosen[0].meta.min_valid_to, through))
+
+
+def _share_by(meta: SegmentMeta, time: int) -> float:
+    """Return about which share of the rows of a closed segment had ended at a time."""
+    span = meta.max_valid_to - meta.min_valid_to
+    return min((time - meta.min_valid_to) / span, 1.0) if span else 1.0
 
 
 def _with_overlapping(

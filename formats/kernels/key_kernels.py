@@ -6,6 +6,7 @@ Each has the result of the numpy code that calls it (`statestore.formats.values.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -368,3 +369,62 @@ def look_up(address: Hashes, first: Ints, size: Ints, items: Any, found: Any) ->
                 return False
             found[i] = items[first[number] + place]
     return True
+
+
+def first_calls() -> Iterator[None]:
+    """Call each loop with arrays of all kinds that bulk commits with keys of text have, and yield after each call.
+
+    The first call with arrays of a kind loads the loop from disk, or compiles it.
+    """
+
+    def ints() -> Ints:
+        return np.arange(2)
+
+    def words() -> Hashes:
+        return np.arange(2, dtype=np.uint64)
+
+    def fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        array.flags.writeable = False
+        return array
+
+    # Texts of the caller, those of a mapped file, and those of a file that were decompressed.
+    owned = np.zeros(64, np.uint8), np.zeros(3, np.int32)
+    mapped = fixed(np.zeros(64, np.uint8)), fixed(np.zeros(3, np.int32))
+    for data, offsets in (owned, mapped, (mapped[0], owned[1])):
+        hash_strings(data, offsets, words())
+        yield
+    for left in (owned, mapped):
+        for right in (owned, mapped):
+            strings_equal(*left, ints() * 0, *right, ints() * 0, np.zeros(2, bool))
+            yield
+    find_hashes(words(), words(), ints())
+    yield
+    insert_entries(0, words(), words(), ints(), words(), words(), ints())
+    yield
+    group_records(words(), 1, words(), ints(), ints(), ints(), ints(), ints(), words())
+    yield
+    follow_open_rows(
+        ints(),
+        ints(),
+        ints(),
+        np.zeros(2, bool),
+        ints(),
+        np.zeros((4, 2), np.int64),
+        ints(),
+        ints(),
+        ints(),
+        np.zeros(3, np.int64),
+    )
+    yield
+    rows_by_record(ints(), ints(), np.full(2, -1), ints(), ints(), ints())
+    yield
+    rows_by_start(ints(), ints(), ints(), ints(), np.empty(0, np.int64), np.zeros((3, 2), np.int64), ints())
+    yield
+    open_in_order(ints(), ints(), ints(), words(), words(), ints(), ints())
+    yield
+    for hashes, rows in ((words(), np.zeros(2, np.uint32)), (fixed(words()), fixed(np.zeros(2, np.uint32)))):
+        last_started(hashes, rows, fixed(ints()), words(), ints(), ints(), ints())
+        yield
+    for items, found in ((words(), words()), (np.zeros(2, bool), np.zeros(2, bool))):
+        look_up(words(), ints() * 0, ints(), items, found)
+        yield

@@ -35,8 +35,8 @@ ROWS = 40
 class History:
     """Commits of a stream in order of time, some records late, and the true state of every moment."""
 
-    def __init__(self, late: float, seed: int = 1) -> None:
-        self.late = late
+    def __init__(self, late: float, seed: int = 1, late_by: int | None = None) -> None:
+        self.late, self.late_by = late, late_by
         self.random = random.Random(seed)
         self.clock = 0
         self.versions: dict[str, dict[int, int | None]] = {}
@@ -46,7 +46,8 @@ class History:
         for _ in range(ROWS):
             self.clock += 1
             is_late = self.random.random() < self.late
-            time = self.random.randint(0, self.clock) if is_late else self.clock
+            first = 0 if self.late_by is None else max(self.clock - self.late_by, 0)
+            time = self.random.randint(first, self.clock) if is_late else self.clock
             key = f"k{min(self.random.randrange(KEYS), self.random.randrange(KEYS))}"
             value = None if self.random.random() < 0.03 else self.clock
             rows.append((key, value, time))
@@ -190,6 +191,40 @@ def test_a_full_compaction_is_cut_where_rows_end_in_the_order_of_commits(
     assert all(earlier < later for earlier, later in itertools.pairwise(published)), published
     assert {m.role for m in log_state.segments} <= {"open", "closed", "belief"}
     assert len(log_state.segments) <= 6 + steps
+    assert statestore.connect(tmp_path).verify("s").ok
+
+
+@pytest.mark.parametrize("late_by", [60, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_full_compaction_reads_what_due_ones_closed_about_once(tmp_path: Path, late_by: int | None) -> None:
+    """Late rows end among those of the neighbours. Only where they end among those of any segment, all are read
+    several times."""
+    rules = Rules(small_store=60, tier_rows=16, block_rows=16, mixed_rows=16, fan_in=64, small_fan_in=64)
+    create(statestore.connect(tmp_path)).close()
+    history = History(0.1, late_by=late_by)
+    with statestore.connect(tmp_path).open_store("s", auto_compact=False) as store:
+        for _ in range(60):
+            store.write(as_table(history.commit()))
+            publish_compaction.run_compaction(store._files, store._log_state, False, rules)
+            store.refresh()
+        closed = [m for m in store._log_state.segments if m.role == "closed" and not m.tombstone]
+        small = Rules(memory=600 * ROW_BYTES, tier_rows=16, block_rows=16)
+        rows = sum(meta.rows for meta in closed)
+        assert len(closed) > 8 and rows > 3 * small.step_rows
+        log_state: LogState = store._log_state
+        read = steps = 0
+        while (step := next_step(log_state, small, "full", log_state.version)) is not None and steps < 100:
+            values = [r for r in step.rewritings if r.segments[0].meta.role == "closed"]
+            read += sum(r.rows for r in values if not r.segments[0].meta.tombstone)
+            log_state = publish_compaction.run_one_step(store._files, log_state, small, "full")
+            steps += 1
+        store.refresh()
+        assert steps < 100
+        assert late_by is None or read < 1.2 * rows, (read, rows, steps)
+        check(store, history)
+        if late_by is not None:
+            read_ones = [m for m in log_state.segments if m.role == "closed" and not m.tombstone]
+            spans = sorted((m.min_valid_to, m.max_valid_to) for m in read_ones)
+            assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), spans
     assert statestore.connect(tmp_path).verify("s").ok
 
 
