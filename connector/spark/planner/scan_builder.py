@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -176,9 +176,9 @@ class TableScanBuilder(JavaObject):
 
     def _plan(self, aggregation: Aggregation | None) -> ReadPlan:
         filters = tuple(found for _, found in self._taken)
-        names = self._schema.names if aggregation is None else list(aggregation.columns)
-        needed = [*names, *(order.column for order in self._orders if order.column not in names)]
-        asked = {} if aggregation is not None else {field.name: field for field in self._schema}
+        wanted = self._schema if aggregation is None else of_paths(self._whole, aggregation.paths)
+        needed = [*wanted.names, *(order.column for order in self._orders if order.column not in wanted.names)]
+        asked = {field.name: field for field in wanted}
         schema = StructType([asked.get(field.name, field) for field in self._whole if field.name in needed])
         if not schema.names:
             schema = StructType([_narrowest(self._whole)])
@@ -222,7 +222,7 @@ class TableScanBuilder(JavaObject):
 
 
 def _shown(item: Aggregate) -> str:
-    return f"{item.function}({item.column})" if item.column is not None else "count(*)"
+    return f"{item.function}({'.'.join((item.column, *item.path))})" if item.column is not None else "count(*)"
 
 
 def _narrowest(schema: StructType) -> Any:
@@ -243,6 +243,18 @@ def _pruned_field(field: StructField, wanted: StructField) -> StructField:
     if not isinstance(field.dataType, StructType) or not isinstance(wanted.dataType, StructType):
         return field
     return StructField(field.name, pruned(field.dataType, wanted.dataType), field.nullable, field.metadata)
+
+
+def of_paths(whole: StructType, paths: Collection[tuple[str, ...]]) -> StructType:
+    """The fields of ``whole`` to which paths lead, in the order of ``whole``."""
+    found = []
+    for field in whole:
+        inside = [path[1:] for path in paths if path[0] == field.name]
+        if inside and all(inside) and isinstance(field.dataType, StructType):
+            found.append(StructField(field.name, of_paths(field.dataType, inside), field.nullable, field.metadata))
+        elif inside:
+            found.append(field)
+    return StructType(found)
 
 
 def paths_of(whole: StructType, schema: StructType) -> tuple[tuple[str, ...], ...]:
