@@ -80,7 +80,7 @@ def result_schema(aggregation: Aggregation, schema: StructType) -> StructType | 
     if not all(_is_field(item, schema) for item in aggregation.functions):
         return None
     fields = [schema[name] for name in aggregation.groups]
-    if not all(_is_plain(field.dataType) for field in fields) or _may_be_average(aggregation, schema):
+    if not all(is_plain(field.dataType) for field in fields) or _may_be_average(aggregation, schema):
         return None
     for position, item in enumerate(aggregation.functions):
         kind = _result(item, _input(item, schema))
@@ -125,7 +125,7 @@ def _result(item: Aggregate, kind: DataType | None) -> DataType | None:
     if item.function in ("rows", "count"):
         return LongType()
     if item.function in ("min", "max"):
-        return kind if kind is not None and (_is_plain(kind) or isinstance(kind, _FLOATS)) else None
+        return kind if kind is not None and (is_plain(kind) or isinstance(kind, _FLOATS)) else None
     if isinstance(kind, _INTEGERS):
         return LongType()
     if isinstance(kind, _FLOATS):
@@ -135,7 +135,7 @@ def _result(item: Aggregate, kind: DataType | None) -> DataType | None:
     return None
 
 
-def _is_plain(kind: DataType) -> bool:
+def is_plain(kind: DataType) -> bool:
     """Return whether equal and ordered values of the type are so for Arrow and Spark alike."""
     return isinstance(kind, (*_ORDERED, DecimalType)) or (type(kind) is StringType and kind == StringType())
 
@@ -306,11 +306,15 @@ def _each_row(batch: pa.RecordBatch, aggregation: Aggregation, schema: pa.Schema
 # Spark's aggregate functions as those that tasks compute.
 
 
-def aggregation_of(pushed: Any) -> Aggregation | None:
-    """The aggregation of Spark's planner; None if some of it is not computed here."""
+def aggregation_of(pushed: Any, unique: str | None = None) -> Aggregation | None:
+    """The aggregation of Spark's planner; None if some of it is not computed here.
+
+    ``unique`` is a column in which no two rows are equal and none is null, where the result is that of all rows: the
+    number of its different values is that of rows.
+    """
     try:
         groups = tuple(_column(item) for item in pushed.groupByExpressions())
-        return Aggregation(groups, tuple(_function(item) for item in pushed.aggregateExpressions()))
+        return Aggregation(groups, tuple(_function(item, unique) for item in pushed.aggregateExpressions()))
     except NotTranslated:
         return None
 
@@ -324,9 +328,9 @@ def groups_of(pushed: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _function(item: Any) -> Aggregate:
+def _function(item: Any, unique: str | None) -> Aggregate:
     name = str(item.getClass().getSimpleName())
-    if name == "CountStar":
+    if name == "CountStar" or (name == "Count" and item.isDistinct() and reference(item.column()) == (unique,)):
         return Aggregate("rows")
     if name == "Count" and not item.isDistinct():
         return _of_reference("count", item.column())

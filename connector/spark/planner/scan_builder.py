@@ -16,6 +16,7 @@ from statestore.connector.spark.planner.aggregation import (
     Aggregation,
     aggregation_of,
     groups_of,
+    is_plain,
     result_schema,
 )
 from statestore.connector.spark.planner.hashed_scan import HashedScan
@@ -93,7 +94,7 @@ class TableScanBuilder(JavaObject):
     @answering
     def supportCompletePushDown(self, pushed: Any) -> bool:
         """Return whether the result is here, in one row: then Spark plans no aggregate, and no task."""
-        found = aggregation_of(pushed)
+        found = aggregation_of(pushed, self._unique())
         if found is None or found.groups or result_schema(found, self._whole) is None:
             return False
         if self._total is None or self._total[0] != found:
@@ -103,7 +104,7 @@ class TableScanBuilder(JavaObject):
         return self._total is not None
 
     def pushAggregation(self, pushed: Any) -> bool:
-        found = aggregation_of(pushed)
+        found = aggregation_of(pushed, None if self._total is None else self._unique())
         if self._is_by_key(groups_of(pushed)):
             self._by_key = True
             return False
@@ -111,6 +112,16 @@ class TableScanBuilder(JavaObject):
             return False
         self._aggregation = found
         return True
+
+    def _unique(self) -> str | None:
+        """The key of one column, whose values differ for Spark as they do here; None where there is no such column.
+
+        Stores with a log have no null in their keys.
+        """
+        key = self._table.row_key
+        if not self._table.has_log or self._query.mode != "state" or len(key) != 1 or key[0] not in self._whole.names:
+            return None
+        return key[0] if is_plain(self._whole[key[0]].dataType) else None
 
     def _is_by_key(self, groups: tuple[str, ...]) -> bool:
         """Return whether every group is one row, so that nothing is saved."""
