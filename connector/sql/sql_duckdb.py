@@ -6,7 +6,7 @@ import contextlib
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect, create_schemas, create_view
 from statestore.connector.duckdb.reading import Reading
 from statestore.connector.identifiers import quoted
+from statestore.connector.sql.fields_of_statement import fields_read, names_its_fields
 from statestore.connector.sql.named_tables import (
     Value,
     check_answerable,
@@ -112,7 +113,8 @@ class _Run:
         self.shared = shared
         self.first = first
         self.only_reads = only_reads
-        self.readings: list[Reading] = []
+        self.by_name = False  # whether the statement knows fields of structs by their names alone
+        self.readings: dict[Reading, str] = {}  # and the names of their views
         self.text = ""
 
     def answer(self, text: str) -> pa.Table:
@@ -130,6 +132,7 @@ class _Run:
             self._view_all()
             return self._execute(text, [])
         changed = self._create_views(references)
+        self.by_name = names_its_fields(tree)
         return self._execute(text if native and not changed else tree.sql(dialect=DuckDBSQL), references)
 
     def _own_statement(self, text: str) -> pa.Table | None:
@@ -167,7 +170,7 @@ class _Run:
         create_schemas(self.connection, self.warehouse)
 
     def _view(self, name: str, table: StateTable, query: Query) -> None:
-        self.readings.append(create_view(self.connection, name, table, query, temporary=self.shared))
+        self.readings[create_view(self.connection, name, table, query, temporary=self.shared)] = name
 
     def _create_views(self, references: Sequence[TableReference]) -> bool:
         """Make a view for each table that is read; return whether the tree was changed because a bare name was not
@@ -220,7 +223,7 @@ class _Run:
             is_locked = not self.external and kind in _LOCKED
             if not is_locked:
                 self._check_kept(kind)
-            relation = self.connection.sql(text)
+            relation = self._relation(text)
             if is_locked:  # DuckDB's own refusal says more
                 self._check_kept(kind)
             if relation is None:
@@ -230,6 +233,23 @@ class _Run:
             if self.shared and isinstance(error, _BEFORE_READING):
                 raise OwnInstanceNeeded from None
             raise self._translated(error, references, text) from error
+
+    def _relation(self, text: str) -> duckdb.DuckDBPyRelation | None:
+        """The rows of the statement, from views that have only the fields of structs that it reads, where it tells."""
+        if not self.by_name:
+            return self.connection.sql(text)
+        views = dict(self.readings)
+        limited = fields_read(self.connection, text, tuple(views))
+        for reading, fields in limited.items():
+            self._view(views[reading], reading.table, replace(reading.query, fields=fields))
+        try:
+            return self.connection.sql(text)
+        except duckdb.BinderException:
+            if not limited:
+                raise
+        for reading in limited:  # the plan does without a field that the statement names
+            self._view(views[reading], reading.table, reading.query)
+        return self.connection.sql(text)
 
     def _check_reads(self, kind: duckdb.StatementType) -> None:
         begin = words(self.text, DuckDBSQL)[:1] if kind == duckdb.StatementType.MULTI else []

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any, Literal
 
@@ -51,10 +51,14 @@ _EXACT = Context(prec=76)
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One function over the rows of a group; ``column`` is None for the number of rows."""
+    """One function over the rows of a group; ``column`` is None for the number of rows.
+
+    ``path`` leads to a field inside a struct column; it is empty for the column itself.
+    """
 
     function: Function
     column: str | None = None
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,19 +69,21 @@ class Aggregation:
     functions: tuple[Aggregate, ...]
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are read."""
-        used = (item.column for item in self.functions if item.column is not None)
-        return tuple(dict.fromkeys((*self.groups, *used)))
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """What is read: columns, and the paths to fields inside them."""
+        used = ((item.column, *item.path) for item in self.functions if item.column is not None)
+        return tuple(dict.fromkeys((*((name,) for name in self.groups), *used)))
 
 
 def result_schema(aggregation: Aggregation, schema: StructType) -> StructType | None:
     """The columns of the partial result, in Spark's order; None if a function cannot be computed exactly here."""
+    if not all(_is_field(item, schema) for item in aggregation.functions):
+        return None
     fields = [schema[name] for name in aggregation.groups]
-    if not all(_is_plain(field.dataType) for field in fields) or _may_be_average(aggregation, schema):
+    if not all(is_plain(field.dataType) for field in fields) or _may_be_average(aggregation, schema):
         return None
     for position, item in enumerate(aggregation.functions):
-        kind = _result(item, None if item.column is None else schema[item.column].dataType)
+        kind = _result(item, _input(item, schema))
         if kind is None:
             return None
         fields.append(StructField(f"{item.function}_{position}", kind, True))
@@ -89,16 +95,37 @@ def _may_be_average(aggregation: Aggregation, schema: StructType) -> bool:
 
     It sums 64-bit integers as doubles for an average, but would add partial sums as integers, which may overflow.
     """
-    counted = {item.column for item in aggregation.functions if item.function == "count"}
-    summed = {item.column for item in aggregation.functions if item.function == "sum"}
-    return any(isinstance(schema[name].dataType, LongType) for name in summed & counted if name is not None)
+    counted = {(item.column, item.path) for item in aggregation.functions if item.function == "count"}
+    summed = [item for item in aggregation.functions if item.function == "sum"]
+    return any(isinstance(_input(item, schema), LongType) for item in summed if (item.column, item.path) in counted)
+
+
+def _is_field(item: Aggregate, schema: StructType) -> bool:
+    """Return whether the path of a function leads through structs alone."""
+    kind: DataType = schema if item.column is None else schema[item.column].dataType
+    for name in item.path:
+        if not isinstance(kind, StructType) or name not in kind.names:
+            return False
+        kind = kind[name].dataType
+    return True
+
+
+def _input(item: Aggregate, schema: StructType) -> DataType | None:
+    """The type of what a function is computed of; None for the number of rows."""
+    if item.column is None:
+        return None
+    kind = schema[item.column].dataType
+    for name in item.path:
+        assert isinstance(kind, StructType)
+        kind = kind[name].dataType
+    return kind
 
 
 def _result(item: Aggregate, kind: DataType | None) -> DataType | None:
     if item.function in ("rows", "count"):
         return LongType()
     if item.function in ("min", "max"):
-        return kind if kind is not None and (_is_plain(kind) or isinstance(kind, _FLOATS)) else None
+        return kind if kind is not None and (is_plain(kind) or isinstance(kind, _FLOATS)) else None
     if isinstance(kind, _INTEGERS):
         return LongType()
     if isinstance(kind, _FLOATS):
@@ -108,7 +135,7 @@ def _result(item: Aggregate, kind: DataType | None) -> DataType | None:
     return None
 
 
-def _is_plain(kind: DataType) -> bool:
+def is_plain(kind: DataType) -> bool:
     """Return whether equal and ordered values of the type are so for Arrow and Spark alike."""
     return isinstance(kind, (*_ORDERED, DecimalType)) or (type(kind) is StringType and kind == StringType())
 
@@ -118,6 +145,10 @@ def partial_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The partial results of a split, in the schema ``result``; without groups at least one row."""
     schema = arrow_schema(result)
+    inside = [item for item in aggregation.functions if item.path]
+    if inside:
+        batches = (_with_fields(batch, inside) for batch in batches)
+        aggregation = replace(aggregation, functions=tuple(map(_of_column, aggregation.functions)))
     if aggregation.groups:
         for batch in batches:
             if batch.num_rows:
@@ -133,6 +164,18 @@ def partial_rows(
         column += [total.nothing] * (length - len(column))
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _with_fields(batch: pa.RecordBatch, functions: Sequence[Aggregate]) -> pa.RecordBatch:
+    """The batch with a column for each field that functions are computed of; it is null where its struct is null."""
+    for name, item in {_of_column(item).column: item for item in functions}.items():
+        batch = batch.append_column(name, pc.struct_field(batch.column(item.column), list(item.path)))
+    return batch
+
+
+def _of_column(item: Aggregate) -> Aggregate:
+    """The function over the column that `_with_fields` makes of its field."""
+    return item if not item.path else Aggregate(item.function, "\0".join((str(item.column), *item.path)))
 
 
 def _largest(kind: pa.DataType) -> Any:
@@ -263,11 +306,15 @@ def _each_row(batch: pa.RecordBatch, aggregation: Aggregation, schema: pa.Schema
 # Spark's aggregate functions as those that tasks compute.
 
 
-def aggregation_of(pushed: Any) -> Aggregation | None:
-    """The aggregation of Spark's planner; None if some of it is not computed here."""
+def aggregation_of(pushed: Any, unique: str | None = None) -> Aggregation | None:
+    """The aggregation of Spark's planner; None if some of it is not computed here.
+
+    ``unique`` is a column in which no two rows are equal and none is null, where the result is that of all rows: the
+    number of its different values is that of rows.
+    """
     try:
         groups = tuple(_column(item) for item in pushed.groupByExpressions())
-        return Aggregation(groups, tuple(_function(item) for item in pushed.aggregateExpressions()))
+        return Aggregation(groups, tuple(_function(item, unique) for item in pushed.aggregateExpressions()))
     except NotTranslated:
         return None
 
@@ -281,19 +328,24 @@ def groups_of(pushed: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _function(item: Any) -> Aggregate:
+def _function(item: Any, unique: str | None) -> Aggregate:
     name = str(item.getClass().getSimpleName())
-    if name == "CountStar":
+    if name == "CountStar" or (name == "Count" and item.isDistinct() and reference(item.column()) == (unique,)):
         return Aggregate("rows")
     if name == "Count" and not item.isDistinct():
-        return Aggregate("count", _column(item.column()))
+        return _of_reference("count", item.column())
     if name == "Sum" and not item.isDistinct():
-        return Aggregate("sum", _column(item.column()))
+        return _of_reference("sum", item.column())
     if name == "Min":
-        return Aggregate("min", _column(item.column()))
+        return _of_reference("min", item.column())
     if name == "Max":
-        return Aggregate("max", _column(item.column()))
+        return _of_reference("max", item.column())
     raise NotTranslated
+
+
+def _of_reference(function: Function, expression: Any) -> Aggregate:
+    column, *path = reference(expression)
+    return Aggregate(function, column, tuple(path))
 
 
 def _column(expression: Any) -> str:

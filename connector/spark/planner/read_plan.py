@@ -243,7 +243,7 @@ def _value(plan: ReadPlan, item: Aggregate) -> _Value | None:
     if item.function == "rows":
         rows = plan.table.count(plan.query)
         return None if rows is None else _Value(rows)
-    if item.function not in ("min", "max") or item.column is None:
+    if item.function not in ("min", "max") or item.column is None or item.path:
         return None
     bounds = plan.table.extremes(plan.query, item.column)
     return None if bounds is None else _Value(bounds[0 if item.function == "min" else 1])

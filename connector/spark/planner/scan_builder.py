@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from statestore.connector.spark.planner.aggregation import (
     Aggregation,
     aggregation_of,
     groups_of,
+    is_plain,
     result_schema,
 )
 from statestore.connector.spark.planner.hashed_scan import HashedScan
@@ -93,7 +94,7 @@ class TableScanBuilder(JavaObject):
     @answering
     def supportCompletePushDown(self, pushed: Any) -> bool:
         """Return whether the result is here, in one row: then Spark plans no aggregate, and no task."""
-        found = aggregation_of(pushed)
+        found = aggregation_of(pushed, self._unique())
         if found is None or found.groups or result_schema(found, self._whole) is None:
             return False
         if self._total is None or self._total[0] != found:
@@ -103,7 +104,7 @@ class TableScanBuilder(JavaObject):
         return self._total is not None
 
     def pushAggregation(self, pushed: Any) -> bool:
-        found = aggregation_of(pushed)
+        found = aggregation_of(pushed, None if self._total is None else self._unique())
         if self._is_by_key(groups_of(pushed)):
             self._by_key = True
             return False
@@ -111,6 +112,16 @@ class TableScanBuilder(JavaObject):
             return False
         self._aggregation = found
         return True
+
+    def _unique(self) -> str | None:
+        """The key of one column, whose values differ for Spark as they do here; None where there is no such column.
+
+        Stores with a log have no null in their keys.
+        """
+        key = self._table.row_key
+        if not self._table.has_log or self._query.mode != "state" or len(key) != 1 or key[0] not in self._whole.names:
+            return None
+        return key[0] if is_plain(self._whole[key[0]].dataType) else None
 
     def _is_by_key(self, groups: tuple[str, ...]) -> bool:
         """Return whether every group is one row, so that nothing is saved."""
@@ -176,9 +187,9 @@ class TableScanBuilder(JavaObject):
 
     def _plan(self, aggregation: Aggregation | None) -> ReadPlan:
         filters = tuple(found for _, found in self._taken)
-        names = self._schema.names if aggregation is None else list(aggregation.columns)
-        needed = [*names, *(order.column for order in self._orders if order.column not in names)]
-        asked = {} if aggregation is not None else {field.name: field for field in self._schema}
+        wanted = self._schema if aggregation is None else of_paths(self._whole, aggregation.paths)
+        needed = [*wanted.names, *(order.column for order in self._orders if order.column not in wanted.names)]
+        asked = {field.name: field for field in wanted}
         schema = StructType([asked.get(field.name, field) for field in self._whole if field.name in needed])
         if not schema.names:
             schema = StructType([_narrowest(self._whole)])
@@ -222,7 +233,7 @@ class TableScanBuilder(JavaObject):
 
 
 def _shown(item: Aggregate) -> str:
-    return f"{item.function}({item.column})" if item.column is not None else "count(*)"
+    return f"{item.function}({'.'.join((item.column, *item.path))})" if item.column is not None else "count(*)"
 
 
 def _narrowest(schema: StructType) -> Any:
@@ -243,6 +254,18 @@ def _pruned_field(field: StructField, wanted: StructField) -> StructField:
     if not isinstance(field.dataType, StructType) or not isinstance(wanted.dataType, StructType):
         return field
     return StructField(field.name, pruned(field.dataType, wanted.dataType), field.nullable, field.metadata)
+
+
+def of_paths(whole: StructType, paths: Collection[tuple[str, ...]]) -> StructType:
+    """The fields of ``whole`` to which paths lead, in the order of ``whole``."""
+    found = []
+    for field in whole:
+        inside = [path[1:] for path in paths if path[0] == field.name]
+        if inside and all(inside) and isinstance(field.dataType, StructType):
+            found.append(StructField(field.name, of_paths(field.dataType, inside), field.nullable, field.metadata))
+        elif inside:
+            found.append(field)
+    return StructType(found)
 
 
 def paths_of(whole: StructType, schema: StructType) -> tuple[tuple[str, ...], ...]:

@@ -66,6 +66,24 @@ def test_a_batch_read_planned_by_a_process_that_ends(store: VersionedStore) -> N
     assert rows_in_tasks(TableReader(store.table, STATE, schema), partitions) == [("a", 4)]
 
 
+def test_batches_are_bounded_in_rows_and_in_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rows of any width, also where the wide ones stand together, and one row that alone is wider than a batch."""
+    monkeypatch.setattr("statestore.connector.spark.partitions.BATCH_ROWS", 100)
+    monkeypatch.setattr("statestore.connector.spark.partitions.BATCH_BYTES", 4_000)
+    texts = ["x"] * 500 + ["y" * 500] * 60 + ["z" * 9_000] + ["x"] * 250
+    wide = statestore.connect(tmp_path).create_store("wide", key={"k": "bigint"}, value={"v": "string"})
+    wide.put_all(pa.table({"k": range(len(texts)), "v": texts, "timestamp": [1] * len(texts)}))
+    wide.commit()
+    table, query = wide.table, Query(columns=("k", "v"))
+    schema = spark_schema(table.schema(query))
+    (split,) = table.splits(query)
+    found = list(read_partition(table, TablePartition((split,), query), schema))
+    assert max(batch.num_rows for batch in found) == 100
+    assert [batch.num_rows for batch in found if batch.nbytes > 4_000] == [1]
+    assert [tuple(row.values()) for batch in found for row in batch.to_pylist()] == list(enumerate(texts))
+    wide.close()
+
+
 def test_a_stream_keeps_the_files_of_its_last_two_batches(store: VersionedStore) -> None:
     reader = StateStoreStreamReader(store.table, CHANGES, spark_schema(store.table.schema(CHANGES)), StreamStart())
     offsets = [{"version": version, "store": store.table.identity} for version in range(7)]

@@ -167,6 +167,46 @@ def test_any_cutting_of_the_rows_gives_the_whole(
             assert exact(ours) == exact(expected), (item, key)
 
 
+NESTED = StructType([StructField("s", StructType([StructField("in", SCHEMA), StructField("n", LongType())]))])
+
+
+@few_or_many(
+    25,
+    500,
+    rows=ROWS,
+    lost=st.lists(st.sampled_from(["", "s", "in"]), min_size=12, max_size=12),
+    cut=st.integers(0, 12),
+    functions=st.lists(st.sampled_from(FUNCTIONS), min_size=1, max_size=4),
+)
+def test_fields_inside_structs_are_aggregated_as_columns_are(
+    rows: list[dict[str, Any]], lost: list[str], cut: int, functions: list[Aggregate]
+) -> None:
+    """A field of a struct that is null is null."""
+    inside = tuple(
+        item if item.column is None else Aggregate(item.function, "s", ("in", item.column)) for item in functions
+    )
+    aggregation = Aggregation((), inside)
+    result = result_schema(aggregation, NESTED)
+    if {"count", "sum"} <= {item.function for item in functions if item.column == "big"}:
+        assert result is None
+        return
+    assert result is not None
+    whole = [
+        {"s": None if left == "s" else {"in": None if left == "in" else row, "n": 1}}
+        for row, left in zip(rows, lost, strict=False)
+    ]
+    batch = pa.RecordBatch.from_pylist(whole, schema=arrow_schema(NESTED))
+    parts = [batch.slice(0, cut), batch.slice(min(cut, len(rows)))]
+    found = pa.Table.from_batches(partial_rows(parts, aggregation, result)).columns
+    for item, column in zip(functions, found, strict=True):
+        theirs = [
+            row if item.column is None else None if left else row[item.column]
+            for row, left in zip(rows, lost, strict=False)
+        ]
+        ours = once_more(item.function, column.to_pylist())
+        assert exact(ours) == exact(aggregated(item.function, theirs)), item
+
+
 def test_sums_that_their_type_does_not_hold_arrive_in_parts() -> None:
     """Spark casts a partial sum to the type of the column."""
     for kind, value in ((LongType(), MOST), (DecimalType(28, 2), Decimal("9" * 26 + ".99"))):

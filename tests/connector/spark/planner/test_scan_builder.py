@@ -108,6 +108,8 @@ ANSWERS = [
     "SELECT sum(rows), sum(`count`), max(`a.b``c`) FROM {t}", "SELECT `count`, sum(rows) FROM {t} GROUP BY `count`",
     "SELECT count(*) FILTER (WHERE k > 3), sum(k) FILTER (WHERE b), sum(k) FROM {t}",
     "SELECT count(DISTINCT b), sum(DISTINCT ti), count(DISTINCT v, b) FROM {t}",
+    "SELECT count(DISTINCT k), count(*), max(st.a) FROM {t}", "SELECT count(DISTINCT k) FROM {t} WHERE k > 3 AND b",
+    "SELECT b, count(DISTINCT k) FROM {t} GROUP BY b", "SELECT count(DISTINCT k), sum(DISTINCT ti) FROM {t}",
     "SELECT b, v, sum(k), grouping_id() FROM {t} GROUP BY CUBE(b, v)", "SELECT b, count(*) FROM {t} GROUP BY ROLLUP(b)",
     "SELECT b, count(*) AS c FROM {t} GROUP BY 1 HAVING c > 9", "SELECT 1 FROM {t}", "SELECT k FROM {t} LIMIT 0",
     "SELECT sum(k), max(k), count(*) FROM {t} WHERE k < 0", "SELECT b, sum(k) FROM {t} WHERE k < 0 GROUP BY b",
@@ -181,6 +183,17 @@ def test_with_pushdown_switched_off_nothing_is_pushed(spark: SparkSession, table
         assert frame.collect() == [(3,)]
     finally:
         spark.conf.set(setting, "true")
+
+
+def test_different_keys_are_counted_as_rows_are(
+    spark: SparkSession, tables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = RowsRead(monkeypatch)
+    with reads_by_tasks():  # what metadata does not have is read by tasks
+        frame = spark.sql("SELECT count(DISTINCT k) FROM pushed.t")
+        assert [tuple(row) for row in counted.of(frame.collect)] == [(20,)]
+        assert "LocalTableScan" in str(frame._jdf.queryExecution().executedPlan().toString())
+        assert counted.rows == 0
 
 
 @pytest.mark.slow

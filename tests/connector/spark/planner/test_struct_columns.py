@@ -188,6 +188,22 @@ def test_rows_are_counted_in_metadata(spark: SparkSession, copy_for_spark: Copy)
     assert ours.count() == theirs.count()
 
 
+def test_tasks_aggregate_fields_of_structs(spark: SparkSession, copy_for_spark: Copy) -> None:
+    ours, theirs = both(spark, copy_for_spark, ROCKSDB)
+    theirs = theirs.withColumn("value", theirs["value"].cast(ours.schema["value"].dataType))  # has names twice
+    statement = "SELECT sum(value.sum), count(key.k), min(value.count), max(key.k), count(*) FROM {t}"
+    asked = spark.sql(statement, t=ours)
+    assert rows(asked) == rows(spark.sql(statement, t=theirs))
+    pushed = "aggregates [sum(value.sum), count(key.k), min(value.count), max(key.k), count(*)]"
+    assert pushed in executed(asked), executed(asked)
+    by_partition = "SELECT partition_id, sum(value.sum), max(value.count) FROM {t} GROUP BY partition_id"
+    asked = spark.sql(by_partition, t=ours)
+    assert rows(asked) == rows(spark.sql(by_partition, t=theirs))
+    assert "aggregates [sum(value.sum), max(value.count) by partition_id]" in executed(asked), executed(asked)
+    by_field = "SELECT key.k, sum(value.sum) FROM {t} GROUP BY key.k"
+    assert rows(spark.sql(by_field, t=ours)) == rows(spark.sql(by_field, t=theirs))
+
+
 def test_structs_of_a_store_of_this_package_are_pruned(spark: SparkSession, tmp_path: Path) -> None:
     catalog = statestore.connect(tmp_path / "w")
     with catalog.create_store(
