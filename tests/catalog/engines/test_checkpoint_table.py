@@ -24,8 +24,8 @@ from statestore.catalog.engines.engine_table import EngineTable, PartSplit
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 from statestore.formats.places import reading_threads
-from statestore.formats.spark import source as spark_source
-from statestore.formats.spark.providers import partition_load
+from statestore.formats.spark import state_at
+from statestore.formats.spark.providers import partition_splits
 from statestore.formats.spark.state_at import PartitionPart
 from statestore.formats.state_table import Query, Split
 from statestore.formats.values.filters import Filter
@@ -101,8 +101,8 @@ def test_partitions_that_are_filtered_out_are_not_read() -> None:
 
 def test_tasks_read_parts_of_a_large_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks with one thread each read parts of a partition; a reader that has all threads reads it whole."""
-    monkeypatch.setattr(partition_load, "_PART_BYTES", 1000)
-    monkeypatch.setattr(spark_source, "processors", lambda: 8)
+    monkeypatch.setattr(partition_splits, "_PART_BYTES", 1000)
+    monkeypatch.setattr(state_at, "processors", lambda: 8)
     table = statestore.inspect(checkpoint_path("spark4.3.0-twsttl__rk")).table("lst").table
 
     def planned() -> tuple[Sequence[Split], Sequence[Split]]:

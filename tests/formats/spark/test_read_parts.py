@@ -20,7 +20,7 @@ from support.parameters import mostly_slow
 
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.formats.spark import read_parts
-from statestore.formats.spark.providers import partition_load
+from statestore.formats.spark.providers import partition_splits
 from statestore.formats.spark.providers.partition_load import Partition, stored_rows
 from statestore.formats.spark.providers.partition_splits import split_history
 from statestore.formats.spark.providers.rocksdb_provider import family_range
@@ -42,8 +42,8 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut each partition at some of its keys: the real function would not cut tables of a few blocks."""
     current: list[Partition] = []
     for size in ("_HISTORY_BYTES", "_COMPARED_BYTES"):
-        monkeypatch.setattr(partition_load, size, 1)
-    monkeypatch.setattr(partition_load, "_MOST_PARTS", 3)
+        monkeypatch.setattr(partition_splits, size, 1)
+    monkeypatch.setattr(partition_splits, "_MOST_PARTS", 3)
 
     def remembered(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
         current[:] = [partition]
@@ -58,7 +58,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         return list(itertools.pairwise([first, *points, stop]))
 
     monkeypatch.setattr(read_parts, "split_history", remembered)
-    monkeypatch.setattr(partition_load, "split_keys", at_some_keys)
+    monkeypatch.setattr(partition_splits, "split_keys", at_some_keys)
 
 
 @pytest.mark.parametrize("name", mostly_slow(NAMES, NAMES[:3:2]))
@@ -82,7 +82,7 @@ def test_parts_have_the_rows_of_the_whole(name: str) -> None:
 @pytest.mark.usefixtures("in_parts")
 def test_rows_of_one_key_of_a_join_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last row gets the number of one that goes, and the number is a part of its key: it is the same row still."""
-    monkeypatch.setattr(partition_load, "_MOST_PARTS", 1000)
+    monkeypatch.setattr(partition_splits, "_MOST_PARTS", 1000)
     path = checkpoint_path("spark4.3.0-join__rkcl")
     whole = states_in_archive(path)
     for shown, table in tables(path).items():

@@ -35,6 +35,7 @@ from statestore.connector.report import write
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places import listings
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
+from statestore.formats.places.kept_results import forget_results
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files, spark_folder
 from statestore.formats.spark.providers import change_runs as runs
 from statestore.formats.spark.providers.change_files import changelog_changes, delta_changes
@@ -165,6 +166,7 @@ def _opened(folder: Path, ask: Callable[[], Any], patch: pytest.MonkeyPatch) -> 
         return listing(path)
 
     reading = BytesRead(folder)
+    forget_results()  # what was kept of the files is not opened again
     with patch.context() as patched:
         patched.setattr(listings, "_listed_locally", counted)
         reading.of(ask)
