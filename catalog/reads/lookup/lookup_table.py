@@ -17,7 +17,7 @@ import pyarrow as pa
 from statestore.catalog.reads.added_columns import VERSION_COLUMN
 from statestore.catalog.reads.lookup.segment_filter import SegmentFilter
 from statestore.catalog.reads.lookup.segment_probe import OpenedSegment
-from statestore.catalog.reads.lookup.value_readers import column_parts
+from statestore.catalog.reads.lookup.value_readers import column_parts, kept_batches
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.segments.batch_message import PREFIX_BYTES, batch_fields, message_end
@@ -98,6 +98,7 @@ class LookupTable:
         self.set_every(found.every)
         self.read: Callable[[bytes, int, int], Any] = _unknown
         self._histories: _Histories | None = None
+        self._described: dict[int, OpenedSegment] = {}
         self._schema: pa.Schema | None = None  # that the last history of all columns was asked for
         self.answers = self._can_answer(schemas, next_entry)
         fields = self._numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
@@ -191,6 +192,10 @@ class LookupTable:
         columns = [found.column(name) for name in schema.names]
         return [pa.RecordBatch.from_arrays(columns, schema=schema)]
 
+    def _describe_versions(self, slot: int, opened: OpenedSegment) -> None:
+        """Describe the versions that wrote the rows of a segment, which only histories need."""
+        self._fields[slot][self._kernels.WRITTEN] = _address(opened.written_table())
+
     def _made_for_histories(self) -> _Histories:
         from statestore.formats.kernels import history_kernels as kernels
 
@@ -207,7 +212,7 @@ class LookupTable:
             (kernels.BODY, end - PREFIX_BYTES),
         ):
             places[place] = PREFIX_BYTES + position >> 3  # flatbuffers have numbers of 8 bytes at multiples of 8
-        made = self._histories = _Histories(
+        made = _Histories(
             copy=_entry_point(kernels.copy_versions, kernels.COPY_VERSIONS),
             no_room=kernels.NO_ROOM,
             schema=schema,
@@ -217,14 +222,18 @@ class LookupTable:
             rows=np.empty(kernels.ROW_FIELDS * MOST_VERSIONS, np.int64),
             regions=np.empty(kernels.REGION_FIELDS * len(schema), np.int64),
         )
+        with kept_batches.lock:
+            for slot, opened in self._described.items():
+                self._describe_versions(slot, opened)
+            self._histories = made
         return made
 
     def describe(self, slot: int, opened: OpenedSegment, place: int) -> None:
         """Describe the segment in a slot, unless the rows of its hashes are in no order; ``place``: that in the log."""
         kernels, probe = self._kernels, opened.probe
         if opened.tables is None:
-            opened.tables = probe.starts.addresses(), probe.ends.addresses(), opened.written.addresses()
-        starts, ends, written = opened.tables
+            opened.tables = probe.starts.addresses(), probe.ends.addresses()
+        starts, ends = opened.tables
         if opened.row_order is None:
             opened.row_order = kernels.order_of_rows(
                 np.frombuffer(probe.hashes, np.uint64),
@@ -249,7 +258,10 @@ class LookupTable:
         if self.answers:
             fields[kernels.KEYS] = _address(opened.keys.addresses())
             fields[kernels.VALUES] = _address(opened.values.addresses())
-            fields[kernels.WRITTEN] = _address(written)
+            with kept_batches.lock:  # which forked children renew
+                self._described[slot] = opened
+                if self._histories is not None:
+                    self._describe_versions(slot, opened)
             fields[kernels.LEAST_END], fields[kernels.PLACE] = opened.meta.min_valid_to, place
         fields[kernels.HASHES] = _address(probe.hashes)  # at last: from now on other threads may look into it
 

@@ -58,8 +58,7 @@ class OpenedSegment:
         self.closures: Closures = ()
         self.pending = PendingClosures()  # these closures by row, perhaps with further ones
         self.row_order: int | None = None  # of `belief_kernels.order_of_rows`, where it was asked for
-        # Of starts, ends and versions, for compiled code, likewise.
-        self.tables: tuple[Ints, Ints, Ints] | None = None
+        self.tables: tuple[Ints, Ints] | None = None  # of starts and of ends, for compiled code, likewise
         file = files.open_segment(meta)
 
         def opened() -> Segment:  # not from the cache of files: a file that was removed since stays mapped here
@@ -78,6 +77,7 @@ class OpenedSegment:
         self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
         self._file = file
         self._written: RowNumbers | None = None
+        self._written_table: Ints | None = None
         shown = partial(shown_reader, schema=spec.value, to_user=to_user)
         self.probe = SegmentProbe(
             hashes=hashes,
@@ -99,6 +99,12 @@ class OpenedSegment:
             self._written = RowNumbers(self._file.batch_starts, self._file.numbers_in_place("_added"))
         return self._written
 
+    def written_table(self) -> Ints:
+        """Return the table of `written` for compiled code."""
+        if self._written_table is None:
+            self._written_table = self.written.addresses()
+        return self._written_table
+
     def with_closures(self, files: SegmentFiles, closures: Closures) -> OpenedSegment:
         """Return this segment with these closures (in version order); only further ones are read."""
         if closures == self.closures:
@@ -106,7 +112,7 @@ class OpenedSegment:
         opened = OpenedSegment.__new__(OpenedSegment)
         opened.meta, opened.key_schema = self.meta, self.key_schema
         opened.keys, opened.values = self.keys, self.values
-        opened._file, opened._written = self._file, self._written
+        opened._file, opened._written, opened._written_table = self._file, self._written, self._written_table
         opened.closures, opened.pending = closures, files.pending(self.meta, closures)
         opened.row_order, opened.tables = self.row_order, self.tables
         opened.probe = self.probe._replace(new_end=opened.pending.new_end(len(closures)) if closures else None)
