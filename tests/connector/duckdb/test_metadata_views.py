@@ -8,8 +8,10 @@ import duckdb
 import pytest
 
 import statestore
+from statestore.catalog import store_tables
 from statestore.catalog.describe.metadata_table import TABLES
-from statestore.connector.duckdb import attach, metadata_views
+from statestore.connector.duckdb import attach, metadata_views, scan_source
+from statestore.formats.state_table import StateTable
 
 NAMES = ("bread", "tea", 'it\'s "so"')
 
@@ -42,15 +44,14 @@ def test_tables_are_opened_when_they_are_named(warehouse: Path, monkeypatch: pyt
     """A connection makes one source for each kind of metadata table, and opens the table that a query names."""
     sources: list[object] = []
     opened: list[tuple[str, str]] = []
-    make, describe = metadata_views.registered, attach.metadata_of
 
-    def registered(connection: duckdb.DuckDBPyConnection, source: metadata_views.ScanSource) -> object:
+    def registered(connection: duckdb.DuckDBPyConnection, source: scan_source.ScanSource) -> object:
         sources.append(source)
-        return make(connection, source)
+        return scan_source.registered(connection, source)
 
-    def metadata_of(table: attach.StateTable, suffix: str) -> object:
+    def metadata_of(table: StateTable, suffix: str) -> object:
         opened.append((table.name, suffix))
-        return describe(table, suffix)
+        return store_tables.metadata_of(table, suffix)
 
     monkeypatch.setattr(metadata_views, "registered", registered)
     monkeypatch.setattr(attach, "metadata_of", metadata_of)
