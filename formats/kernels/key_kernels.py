@@ -393,9 +393,9 @@ def first_calls() -> Iterator[None]:
     for data, offsets in (owned, mapped, (mapped[0], owned[1])):
         hash_strings(data, offsets, words())
         yield
-    for left in (owned, mapped):
-        for right in (owned, mapped):
-            strings_equal(*left, ints() * 0, *right, ints() * 0, np.zeros(2, bool))
+    for ours, our_offsets in (owned, mapped):
+        for theirs, their_offsets in (owned, mapped):
+            strings_equal(ours, our_offsets, ints() * 0, theirs, their_offsets, ints() * 0, np.zeros(2, bool))
             yield
     find_hashes(words(), words(), ints())
     yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -198,7 +198,7 @@ class _Compressor:
         return bytes(framing)
 
 
-def _shortest(values: npt.NDArray[np.generic]) -> Coded | None:
+def _shortest(values: npt.NDArray[Any]) -> Coded | None:
     """Return coded numbers that run only if that takes fewer bytes, because then they are decoded in twice the time."""
     plain, running = encode(values, may_run=False), encode(values) if _ascend(values) else None
     if plain is None or running is None:
@@ -206,7 +206,7 @@ def _shortest(values: npt.NDArray[np.generic]) -> Coded | None:
     return running if running.width < plain.width else plain
 
 
-def _ascend(values: npt.NDArray[np.generic]) -> bool:
+def _ascend(values: npt.NDArray[Any]) -> bool:
     return bool((values[1:] >= values[:-1]).all())
 
 
