@@ -144,10 +144,10 @@ def _bytes(buffer: pa.Buffer | None) -> memoryview:
 
 
 # Decompressed batches of all stores that are kept: FIRST_BYTES at first, at most BATCH_BYTES. A batch that is made
-# again after it was dropped raises the bound by a sixteenth of its bytes. Reads of any key at any moment touch all of a
+# again after it was dropped raises the bound by a quarter of its bytes. Reads of any key at any moment touch all of a
 # history, and a batch takes a millisecond: were the bound fixed, each of them could take 100 times as long for good.
 FIRST_BYTES, BATCH_BYTES = 64 << 20, 1 << 30
-AGAIN_SHIFT = 4
+AGAIN_SHIFT = 2
 
 COLUMN_FIELDS = 4  # as in `answer_kernels`, which cannot be imported without numba
 

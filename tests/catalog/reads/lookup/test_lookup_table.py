@@ -67,9 +67,9 @@ def composite_keys(kinds: dict[str, str]) -> list[tuple[Any, ...]]:
     """Return keys of several columns, among them some whose bytes, one after the other, are the same."""
     columns = [keys_of(kind) for kind in kinds.values()]
     keys = [tuple(column[(number * (at + 1)) % 7] for at, column in enumerate(columns)) for number in range(14)]
-    likes = {"string": ("ab", "c"), "binary": (b"ab", b"c"), "int": (1, 2), "bigint": (1, 2), "tinyint": (1, 2)}
-    other = {"ab": "a", "c": "bc", b"ab": b"a", b"c": b"bc"}
-    first = tuple(likes[kind][at % 2] for at, kind in enumerate(kinds.values()))
+    likes: dict[str, tuple[Any, Any]] = {"string": ("ab", "c"), "binary": (b"ab", b"c")}
+    other: dict[Any, Any] = {"ab": "a", "c": "bc", b"ab": b"a", b"c": b"bc"}
+    first = tuple(likes.get(kind, (1, 2))[at % 2] for at, kind in enumerate(kinds.values()))
     reverse = [first[::-1]] if len(set(kinds.values())) == 1 else []
     return list(dict.fromkeys([*keys, first, tuple(other.get(cell, cell) for cell in first), *reverse]))
 
