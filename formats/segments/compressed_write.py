@@ -10,10 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import ipc
 
@@ -25,7 +24,7 @@ from statestore.formats.segments.batch_message import (
     read_batch_message,
     vector_at,
 )
-from statestore.formats.segments.coded_numbers import Coded, encode
+from statestore.formats.segments.coded_numbers import encode
 from statestore.formats.segments.stored_batch import (
     CODED,
     MAX_UNPACKED_BYTES,
@@ -50,7 +49,7 @@ class Compression:
 
     A column that did not save enough in one batch is stored as it is in the next seven. Columns named in ``plain`` are
     never compressed. With ``coded``, numbers are stored in fewer bytes before that (`coded_numbers`), also those of
-    ``plain`` columns, which run only where that saves a byte; only this reader reads such files.
+    ``plain`` columns, which do not run, so that a number is read where it lies; only this reader reads such files.
     """
 
     level: int = 3
@@ -152,8 +151,7 @@ class _Compressor:
         is_text = place.buffers == 3
         coded = None
         if kind is not None:
-            values = np.frombuffer(buffers[1], kind, rows + is_text)
-            coded = _shortest(values) if number in self._plain and not is_text else encode(values)
+            coded = encode(np.frombuffer(buffers[1], kind, rows + is_text), is_text or number not in self._plain)
         if coded is None:
             return self._packed(number, buffers)
         if is_text:
@@ -196,18 +194,6 @@ class _Compressor:
             flat = [number for pair in pairs for number in pair]
             struct.pack_into(f"<{len(flat)}q", framing, PREFIX_BYTES + begin, *flat)
         return bytes(framing)
-
-
-def _shortest(values: npt.NDArray[Any]) -> Coded | None:
-    """Return coded numbers that run only if that takes fewer bytes, because then they are decoded in twice the time."""
-    plain, running = encode(values, may_run=False), encode(values) if _ascend(values) else None
-    if plain is None or running is None:
-        return plain or running
-    return running if running.width < plain.width else plain
-
-
-def _ascend(values: npt.NDArray[Any]) -> bool:
-    return bool((values[1:] >= values[:-1]).all())
 
 
 def _number_kind(kind: pa.DataType) -> type[np.generic] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -165,10 +166,12 @@ def test_a_large_file_that_is_cancelled_is_not_there(
     monkeypatch.setattr(stored_objects, "WHOLE_BYTES", 0)
     put = ObjectStorage.create_in_parts
     running: list[Any] = []
+    begun = threading.Event()
 
     def cancelled(storage: ObjectStorage, name: str, pieces: Iterator[bytes]) -> None:
         def cut() -> Iterator[bytes]:
             yield from pieces
+            assert begun.wait(WAIT)
             running[0].cancel()
             yield from (bytes(1 << 20) for _ in range(3))
             running[0].result(0)
@@ -178,6 +181,7 @@ def test_a_large_file_that_is_cancelled_is_not_there(
     monkeypatch.setattr(ObjectStorage, "create_in_parts", cancelled)
     fill(tasks, 1)
     running[:] = tasks.snapshot(["full"])
+    begun.set()
     with pytest.raises((TimeoutError, statestore.StateStoreError)):
         running[0].result(WAIT)
     assert files(store) == set()
