@@ -7,6 +7,7 @@ found, the whole state is read, and the last test says so.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -368,8 +369,12 @@ def counted_history(table: Any, key: Any) -> pa.Table:
 
 
 @pytest.mark.parametrize("place", mostly_slow(["spark hdfs", "spark rocksdb, window"], ()))
-def test_a_key_of_spark_is_looked_up_in_the_files_of_one_partition(place: str, warehouses: Callable[..., Any]) -> None:
-    path, options = warehouses(place)
+def test_a_key_of_spark_is_looked_up_in_the_files_of_one_partition(
+    place: str, warehouses: Callable[..., Any], tmp_path: Path
+) -> None:
+    shared, options = warehouses(place)
+    path = tmp_path / "checkpoint"  # other processes of the tests open the files of the shared one
+    shutil.copytree(shared, path)
     table, counted = statestore.inspect(path, **options).table("state"), BytesRead(path)
     row = table.scan().read_all().to_pylist()[0]
     key, (first, last) = row["key"], table.table.kept_versions()
