@@ -72,14 +72,14 @@ def fields_read(
 
 
 def _of_structs(reading: Reading, needed: Sequence[Path]) -> tuple[Path, ...]:
-    """Those of the paths that lead into columns which are not needed in whole, by the names in the table."""
+    """Return the paths that lead into columns which are not needed in whole, by the names in the table."""
     whole = {path[0] for path in needed if len(path) == 1}
     named = dict(zip(reading.source_names, reading.schema.names, strict=True))
     return tuple(sorted({(named[path[0]], *path[1:]) for path in needed if len(path) > 1 and path[0] not in whole}))
 
 
 def _scans(root: dict[str, Any]) -> Iterator[Sequence[str]]:
-    """What each scan of a plan needs, by its text in the plan."""
+    """Yield the columns and fields that each scan of a plan needs, by their text in the plan."""
     left = [root]
     while left:
         node = left.pop()

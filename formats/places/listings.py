@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EntryKind(Enum):
-    """What a name stands for. The values are pyarrow's names."""
+    """The kinds of entries that a name stands for. The values are pyarrow's names."""
 
     FILE = "File"
     FOLDER = "Directory"

@@ -45,7 +45,7 @@ def reads_pay(reads: int, more: int) -> bool:
 
 
 class _Histories(NamedTuple):
-    """What `history_kernels.copy_versions` needs: the metadata of its message, and room for one call at a time."""
+    """The metadata of the message of `history_kernels.copy_versions`, and its room for one call at a time."""
 
     copy: Callable[..., int]
     no_room: int

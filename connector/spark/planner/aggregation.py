@@ -70,7 +70,7 @@ class Aggregation:
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:
-        """What is read: columns, and the paths to fields inside them."""
+        """The columns that are read, and the paths to fields inside them."""
         used = ((item.column, *item.path) for item in self.functions if item.column is not None)
         return tuple(dict.fromkeys((*((name,) for name in self.groups), *used)))
 

@@ -64,7 +64,7 @@ def _kept(
     read: Callable[[], Iterable[T]],
     size_of: Callable[[T], int],
 ) -> list[T] | None:
-    """What ``read`` makes of files, as it was kept or else newly; None where it is too much to be held."""
+    """Return the result of ``read`` of files, kept or made anew; None where it is too much to be held."""
     if not folder.is_local or is_verification() or sum(file.size for file in files) > _MOST_STORED:
         return None
 

@@ -65,7 +65,7 @@ def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
 
 
 def changes_of_keys(changes: Changes, keys: pa.BinaryArray, ranges: Sequence[KeyBounds]) -> Changes:
-    """As `changes_within`, of changes whose keys were copied before."""
+    """Return the changes that `changes_within` returns, given copies of their keys."""
     kept = np.flatnonzero(bools(_within(keys, ranges)))
     return Changes(changes.kind[kept], changes.keys.select(kept), changes.values.select(kept))
 

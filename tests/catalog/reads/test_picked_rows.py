@@ -1,4 +1,4 @@
-"""What versions believe of rows of several segments, against the model."""
+"""Beliefs of versions about rows of several segments, against the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of local files: used while they are as they were, made again after any change, bounded in bytes."""
+"""Results kept of local files: used while these are unchanged, made again after any change, bounded in bytes."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_coded_numbers_of_every_type_are_read_back(compression: Compression, cut
 
 @pytest.mark.parametrize("compression", [None, Compression(), CODED, Compression(coded=True)])
 def test_times_and_versions_are_read_where_they_are(compression: Compression | None) -> None:
-    """Those that are coded and do not run lie in the file; of others there are small copies; nothing else is kept."""
+    """Coded ones that do not run lie in the file; of others there are small copies; nothing else is kept."""
     table = typed_table(2_000)
     data, meta = write_in_blocks([table.slice(0, 700), table.slice(700)], compression=compression)
     kept = DecodedColumns()
