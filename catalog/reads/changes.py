@@ -46,11 +46,11 @@ from statestore.formats.state_table import Query, check_number
 from statestore.formats.values.filters import Filter, mask
 from statestore.formats.values.times import format_time
 
-SPLIT_EVENTS = 1 << 19
+SPLIT_EVENTS = 3 << 17
 # Of at most this part of the rows of a segment, only their batches are read, which from an object store are all that is
 # fetched. Were rows always read so, the changes of three commits would take 1.5 times as long (2 million versions).
 DENSE_SHARE = 8
-KEPT_SPLITS = 4
+KEPT_SPLITS = 4  # of a range with more, each forgets what it has decompressed, which is up to 130 MB
 SAMPLED = 1 << 10  # one start in so many rows tells where to cut a range of them
 
 
@@ -88,10 +88,8 @@ def _plan_by_version(
 
 
 def _passing(splits: list[ChangeSplit]) -> list[ChangeSplit]:
-    """Return the splits, some of them marked where they are many: what all of them decompress would fill the memory."""
-    if len(splits) <= 2 * KEPT_SPLITS:
-        return splits
-    return [replace(split, passing=number % KEPT_SPLITS == 0) for number, split in enumerate(splits, 1)]
+    """Return the splits, marked where they are many: what all of them decompress would fill the memory."""
+    return splits if len(splits) <= KEPT_SPLITS else [replace(split, passing=True) for split in splits]
 
 
 def oldest_change(log_state: LogState) -> int:
@@ -192,6 +190,7 @@ def read_changes(
         if split.passing:
             for segment in split.segments:
                 files.open_segment(segment.meta).forget_decoded()
+            pa.default_memory_pool().release_unused()  # else 30 MB more at the peak of the next split
 
 
 def _windows(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, int]]:

@@ -31,7 +31,7 @@ from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.packed_sort import sorted_with_positions
 
 NOWHERE = -1
-MATCHED_ROWS = 1 << 18  # rows whose keys are in memory at a time
+MATCHED_ROWS = 1 << 17  # rows whose keys are in memory at a time
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _LEAST_BITS, _MOST_BITS = 16, 22  # of the marks of times, which take 4 MB at most
 FEW_TIMES = 1 << 13  # are searched one by one among at least so many times as many rows that are in order
