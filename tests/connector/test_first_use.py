@@ -17,6 +17,8 @@ LIBRARIES = {
     "pyarrow.dataset",
     "duckdb",
     "numba",
+    "numpy.ma",
+    "pydantic",
     "llvmlite",
     "pyspark",
     "obstore",
@@ -47,6 +49,7 @@ ENGINES = {
     "flink": "formats.flink.serializers",
     "kafka": "formats.kafka.columns",
 }
+OF_ENGINES = ("formats.spark.", "formats.flink.", "formats.kafka.")
 ASKED = """
 import sys
 import statestore
@@ -84,6 +87,9 @@ def test_a_key_of_a_store(warehouse: Path) -> None:
     modules = loaded(ASKED.format(path=str(warehouse), table="prices", key="tea"))
     check(modules)
     assert "importlib.metadata" not in modules  # which looks for the engines of installed packages
+    assert {"tempfile", "logging", "concurrent.futures.thread"} & modules == set()
+    of_engines = tuple(f"statestore.{each}" for each in ("formats.engine.", "catalog.engines.engine", *OF_ENGINES))
+    assert not [name for name in modules if f"{name}.".startswith(of_engines)]
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rk"])
