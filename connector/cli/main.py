@@ -100,12 +100,37 @@ class _Commands(MutableMapping[str, Any]):
         return len({*PLACES, *self.made})
 
 
+def _taken_as_given(parameters: list[Any]) -> list[Any]:
+    """Return parameters of a command that take values which have the right type as they are.
+
+    typer has pydantic convert every value, also None and texts. To load pydantic takes a sixth of a short command.
+    """
+    for parameter in parameters:
+        if not isinstance(parameter.process_value, functools.partial):
+            parameter.process_value = functools.partial(_processed, parameter, parameter.process_value)
+    return parameters
+
+
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    """Return what a parameter makes of a value: what ``process`` returns, which need not be called for all."""
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)  # of older releases: not known
+    is_single = parameter.nargs == 1 and not getattr(parameter, "multiple", False)
+    is_absent = value is None and not parameter.required
+    if is_single and (is_absent or type(value) is kind) and kind in (str, int, bool):
+        return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+    return process(ctx, value)
+
+
 class _Group(TyperGroup):
     """The commands of the program, each with its first sentence in the list."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.commands: Any = _Commands(dict(self.commands))
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the program."""
+        return _taken_as_given(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; name the one that does what a word of other programs asks for."""
@@ -128,6 +153,10 @@ BELOW_ZERO = re.compile(r"-(\.?[0-9]|(inf|infinity|nan)$)", re.IGNORECASE)
 
 class _Command(TyperCommand):
     """A command that takes what begins like a number below zero as an argument. Its last paragraph lists options."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options."""
+        return _taken_as_given(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words after the command; no option begins like a number."""
