@@ -189,7 +189,7 @@ class Warehouse(NamedItems):
     def beside(self) -> list[str]:
         """Return the local folders directly in this place that are places of their own and no part of it, such as a
         checkpoint in the folder of another one."""
-        if not self.location.is_local:
+        if not self.location.is_local or (Path(self.location.path) / STORE_FILE).is_file():
             return []
         from statestore.catalog.engines.places_below import places_beside
 

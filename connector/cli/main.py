@@ -20,7 +20,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli.arguments import epilog, with_engine_flags
+from statestore.connector.cli.arguments import engine_flags, epilog, with_engine_flags
 from statestore.connector.version import show_version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -137,7 +137,11 @@ class _Group(TyperGroup):
         known = OTHER_WORDS.get(args[0])
         if known is not None and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {known!r}?")
-        return super().resolve_command(ctx, args)
+        name, command, words = super().resolve_command(ctx, args)
+        place = PLACES.get(name)
+        if place is not None and place.reads and _has_other_options(command, words):
+            command = _made(name, place, installed=True)
+        return name, command, words
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
@@ -145,6 +149,14 @@ class _Group(TyperGroup):
         rows = [(name, each.get_short_help_str(1000)) for name, each in found if each is not None and not each.hidden]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _has_other_options(command: Any, words: list[str]) -> bool:
+    """Return whether words after a command are options that it has not: those of engines of installed packages, or
+    ``--help``, which names them. To look for these engines takes longer than many a command."""
+    known = {spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)}
+    given = itertools.takewhile("--".__ne__, words)
+    return any(word == "-h" or (word[:2] == "--" and word.partition("=")[0] not in known) for word in given)
 
 
 BELOW_ZERO = re.compile(r"-(\.?[0-9]|(inf|infinity|nan)$)", re.IGNORECASE)
@@ -251,13 +263,14 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _made(name: str, place: _Place) -> Any:
-    """Return a command of the program, whose module is loaded."""
+def _made(name: str, place: _Place, *, installed: bool = False) -> Any:
+    """Return a command of the program, whose module is loaded. ``installed``: with options of installed engines."""
     function = getattr(import_module(place.module), place.function)
     function = _asked_again(function) if place.again else function
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     if place.reads:
-        alone.command(name, cls=_Command, epilog=epilog())(with_engine_flags(function))
+        options = engine_flags(installed=installed)
+        alone.command(name, cls=_Command, epilog=epilog(options))(with_engine_flags(function, options))
     else:
         alone.command(name, cls=_Command)(function)
     return typer.main.get_command(alone)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import statestore
 from statestore.catalog import store_tables, warehouse
+from statestore.catalog.log import store_locations
 from statestore.formats.places.locations import Location
 
 KEY, VALUE = {"item": "string"}, {"price": "double"}
@@ -45,6 +48,8 @@ def test_a_named_table_costs_one_look(stores: Path, looked_at: list[str]) -> Non
     row = statestore.inspect(stores).table("prices").get("tea")
     assert row is not None and row["price"] == 1.5
     assert looked_at == ["prices"]
+    assert statestore.sql(str(stores), "SELECT price FROM prices").to_pylist() == [{"price": 1.5}]
+    assert looked_at == ["prices"] * 2
 
 
 def test_each_store_is_looked_at_once(stores: Path, looked_at: list[str]) -> None:
@@ -54,6 +59,28 @@ def test_each_store_is_looked_at_once(stores: Path, looked_at: list[str]) -> Non
             assert found.table(name).get("tea") is not None
     assert looked_at == ["prices", "rates"]
     assert "coffee" not in found and "sessions" not in found
+
+
+def test_attach_reads_each_description_once(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    decode = store_locations.decode_spec
+
+    def noted(content: bytes, *given: Any, **named: Any) -> object:
+        read.append(content)
+        return decode(content, *given, **named)
+
+    with statestore.connect(stores).open_store("prices") as store:
+        store.put("mate", {"price": 2.5}, timestamp=2000)
+        store.commit()
+    shutil.rmtree(stores / "sessions")  # keyed: it is pinned, and its own description is in its snapshots, too
+    monkeypatch.setattr(store_locations, "decode_spec", noted)
+    with statestore.attach(str(stores)) as connection:
+        assert len(read) == len(set(read)) == 3
+        assert connection.execute("SELECT count(*) FROM prices").fetchall() == [(2,)]
+        with statestore.connect(stores).open_store("prices") as store:
+            store.put("cake", {"price": 3.5}, timestamp=3000)
+            store.commit()
+        assert connection.execute("SELECT count(*) FROM prices").fetchall() == [(3,)]
 
 
 def test_names_with_a_dot_are_stores_or_states(stores: Path, looked_at: list[str]) -> None:
