@@ -138,9 +138,9 @@ class _Group(TyperGroup):
         if known is not None and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {known!r}?")
         name, command, words = super().resolve_command(ctx, args)
-        place = PLACES.get(name)
+        place = PLACES.get(args[0])
         if place is not None and place.reads and _has_other_options(command, words):
-            command = _made(name, place, installed=True)
+            command = _made(args[0], place, installed=True)
         return name, command, words
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

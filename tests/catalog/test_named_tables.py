@@ -10,7 +10,7 @@ import pytest
 
 import statestore
 from statestore.catalog import store_tables, warehouse
-from statestore.catalog.log import store_locations
+from statestore.catalog.log import store_locations, store_spec
 from statestore.formats.places.locations import Location
 
 KEY, VALUE = {"item": "string"}, {"price": "double"}
@@ -63,7 +63,7 @@ def test_each_store_is_looked_at_once(stores: Path, looked_at: list[str]) -> Non
 
 def test_attach_reads_each_description_once(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    decode = store_locations.decode_spec
+    decode = store_spec.decode_spec
 
     def noted(content: bytes, *given: Any, **named: Any) -> object:
         read.append(content)

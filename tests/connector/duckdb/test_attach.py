@@ -12,7 +12,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.catalog import connect
-from statestore.catalog.log import store_locations
+from statestore.catalog.log import store_locations, store_spec
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.duckdb.attach import attach
@@ -51,7 +51,7 @@ def test_attaching_opens_each_store_once(
     """Its metadata tables are of the same opened store."""
     connect(tmp_path).create_store("other", kind="versioned", key={"k": "string"}, value={"v": "bigint"}).close()
     described: list[str] = []
-    decode = store_locations.decode_spec
+    decode = store_spec.decode_spec
 
     def counting(data: bytes, where: str) -> StoreSpec:
         described.append(Path(where).parent.name)
