@@ -34,8 +34,9 @@ from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_columns import end_column, time_column
 from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
-from statestore.formats.segments.segment_write import RowsOfBlock, end_column, time_column, write_blocks
+from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks
 from statestore.formats.values.key_hash import hash_keys
 
 VERSIONS = 10

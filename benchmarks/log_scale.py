@@ -44,8 +44,9 @@ from statestore.catalog.reads.carried_states import BlockStatistics
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
+from statestore.formats.segments.segment_columns import end_column, time_column
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, SegmentMeta
-from statestore.formats.segments.segment_write import RowsOfBlock, end_column, time_column, write_blocks
+from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks
 from statestore.formats.values.key_hash import hash_keys
 
 SPAN_US = 1_000_000  # state time of one segment

@@ -11,10 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from statestore.formats.engine import Opening, Source
-
 if TYPE_CHECKING:
     from statestore.catalog.log.store_log import PinnedLog
+    from statestore.formats.engine import Opening, Source
 
 
 class OneOpening:

@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from statestore.catalog.engines.engine_states import state_table
-from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_locations import (
@@ -29,19 +27,19 @@ from statestore.catalog.named_stores import located
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.formats.engine import Opening
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
-from statestore.formats.places.object_clients import folders_in, is_only_for_stores, listed_folder, names_at
 from statestore.formats.state_table import StateTable
 
 if TYPE_CHECKING:
     from statestore.catalog.describe.metadata_table import MetadataTable
     from statestore.catalog.describe.table_summary import TableInfo, TableSummary
+    from statestore.catalog.engines.engine_table import EngineTable
     from statestore.catalog.store_upkeep import Upkeep
+    from statestore.formats.engine import Opening
 
 Found: TypeAlias = tuple[Storage, StoreSpec] | None
 """The storage and the description of a store; None for a store that cannot be read."""
@@ -53,8 +51,8 @@ class StoreTables:
     """The tables of ``stores``, which lie at ``root``.
 
     A damaged store is a table, too: opening it reports the damage, and the others can be read. Opening a table looks
-    at its store, unless the tables are ``pinned``: then all stores are described once, and each store is at the version
-    that was the newest when the first of its tables was asked something.
+    at its store, unless the tables are ``pinned``: then each store is described once, and is at the version that was
+    the newest when the first of its tables was asked something. A table that is named costs no look at other stores.
     """
 
     root: Location
@@ -86,13 +84,17 @@ class StoreTables:
 
     def knows(self, name: str) -> bool:
         """Return whether such a table exists now, or a state of that name in an older snapshot."""
-        if name in self.names:
-            return True
+        if name in self._named:
+            spec = self._keyed_spec(name)
+            if spec is None or name in self._state_tables(name, spec):
+                return True
         store, _, state = name.rpartition(".")
-        if store in self._damaged:
+        if self._is_damaged(store):
             return True  # opening it reports the damage
-        spec = self._keyed.get(store)
-        return spec is not None and state in self._states(store, spec, every=True)
+        spec = self._keyed_spec(store)
+        return spec is not None and (
+            name in self._state_tables(store, spec) or state in self._states(store, spec, every=True)
+        )
 
     def open(self, name: str) -> StateTable:
         base, _, suffix = name.partition("$")
@@ -102,7 +104,7 @@ class StoreTables:
         storage, spec = self._located(base)
         if spec.kind == KEYED:
             store, _, state = (base, "", "") if base in self.stores else base.rpartition(".")
-            return state_table(state_of(self._opening(store, storage, spec), storage, spec, state))
+            return _shown(state_of(self._opening(store, storage, spec), storage, spec, state))
         table = VersionedTable(storage, spec)
         table = table if self.pinned is None else table.at(self.pinned.log(base))
         return metadata_of(table, suffix) if suffix else table
@@ -168,32 +170,62 @@ class StoreTables:
         return _all_described(self.root, self.stores) if self.known is None else self.known
 
     def _storage(self, name: str) -> Storage:
-        return keyed_storage(self.root.at(name), self._keyed.get(name))
+        return keyed_storage(self.root.at(name), self._keyed_spec(name))
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        return frozenset(self.stores)
+
+    @cached_property
+    def _looked_at(self) -> dict[str, Found]:
+        """What was found of single stores that were named."""
+        return {}
+
+    def _found_of(self, store: str) -> Found:
+        """Return what is found of one of the stores; the others are not looked at for it."""
+        every: Mapping[str, Found] | None = vars(self).get("_found", self.known)
+        if every is not None:
+            return every[store]
+        if store not in self._looked_at:
+            self._looked_at[store] = _described(self.root.at(store))
+        return self._looked_at[store]
+
+    def _keyed_spec(self, store: str) -> StoreSpec | None:
+        """Return the description of a keyed store of this name; None if there is none that can be read."""
+        found = self._found_of(store) if store in self._named else None
+        return found[1] if found is not None and found[1].kind == KEYED else None
+
+    def _is_damaged(self, store: str) -> bool:
+        """Return whether there is such a store whose description cannot be read; it is unknown whether it is keyed."""
+        return store in self._named and self._found_of(store) is None
 
     @cached_property
     def _damaged(self) -> frozenset[str]:
-        """Stores whose descriptions cannot be read; it is unknown whether they are keyed."""
+        """The stores of `_is_damaged`."""
         return frozenset(name for name, found in self._found.items() if found is None)
 
     def _located(self, name: str) -> tuple[Storage, StoreSpec]:
         """Return the store that has a table. Raises CorruptError STORE_CORRUPT, also for a state of a damaged store."""
-        known = None if self.pinned is None else self._found.get(name)
+        known = None if self.pinned is None or name not in self._named else self._found_of(name)
         if known is not None:
             return known
         store = name.rpartition(".")[0]
-        return located(self.root, store if name not in self._plain and store in self._damaged else name)
+        return located(self.root, store if not self._is_plain(name) and self._is_damaged(store) else name)
+
+    def _is_plain(self, name: str) -> bool:
+        return name in self._named and self._keyed_spec(name) is None
 
     @cached_property
     def _plain(self) -> frozenset[str]:
-        return frozenset(self.stores) - self._keyed.keys()
+        return self._named - self._keyed.keys()
 
     def _state(self, name: str) -> EngineTable | None:
         store, _, state = name.rpartition(".")
-        if store not in self._keyed or name in self._plain:
+        spec = self._keyed_spec(store)
+        if spec is None or self._is_plain(name):
             return None
         from statestore.catalog.keyed.tables.keyed_source import keyed_table
 
-        spec = self._keyed[store]
         return keyed_table(self._opening(store, self._storage(store), spec), spec, state)
 
     def _opening(self, store: str, storage: Storage, spec: StoreSpec) -> Opening:
@@ -272,14 +304,15 @@ def metadata_of(table: StateTable, suffix: str) -> MetadataTable:
     """Return the metadata table of an opened table; nothing of the store is read again."""
     from statestore.catalog.describe.metadata_table import MetadataTable
 
-    if isinstance(table, EngineTable):
-        from statestore.catalog.engines.engine_metadata import EngineMetadata
+    if isinstance(table, VersionedTable):
+        from statestore.catalog.describe.store_metadata import StoreMetadata
 
-        return MetadataTable(EngineMetadata(table), suffix)
-    from statestore.catalog.describe.store_metadata import StoreMetadata
+        return MetadataTable(StoreMetadata(table), suffix)
+    from statestore.catalog.engines.engine_metadata import EngineMetadata
+    from statestore.catalog.engines.engine_table import EngineTable
 
-    assert isinstance(table, VersionedTable)
-    return MetadataTable(StoreMetadata(table), suffix)
+    assert isinstance(table, EngineTable)
+    return MetadataTable(EngineMetadata(table), suffix)
 
 
 def stored_table(location: Location) -> StateTable:
@@ -308,7 +341,7 @@ def table_of_store(location: Location) -> StateTable | None:
     if found is None:
         return None
     if found[1].kind == KEYED:
-        return state_table(_state_at(keyed_storage(folder, found[1]), found[1]), suffix)
+        return _shown(_state_at(keyed_storage(folder, found[1]), found[1]), suffix)
     table = VersionedTable(*found)
     return metadata_of(table, suffix) if suffix else table
 
@@ -342,17 +375,24 @@ def _table_at(location: Location) -> StateTable | None:
     folder, parent = _without_suffix(location), location.parent
     spec = spec_at(folder)
     if spec is not None and spec.kind == KEYED:
-        return state_table(_state_at(keyed_storage(folder, spec), spec), suffix)
+        return _shown(_state_at(keyed_storage(folder, spec), spec), suffix)
     if spec is not None or (location.is_local and (Path(folder.path) / STORE_FILE).is_file()):
         return StoreTables(parent, (base,)).open(location.name)
     keyed = keyed_spec(parent)
     if keyed is not None:
-        return state_table(_state_at(keyed_storage(parent, keyed), keyed, base), suffix)
+        return _shown(_state_at(keyed_storage(parent, keyed), keyed, base), suffix)
     store, _, state = base.rpartition(".")
     keyed = keyed_spec(parent.at(store)) if store else None
     if keyed is not None:
-        return state_table(_state_at(keyed_storage(parent.at(store), keyed), keyed, state), suffix)
+        return _shown(_state_at(keyed_storage(parent.at(store), keyed), keyed, state), suffix)
     return None
+
+
+def _shown(state: EngineTable, suffix: str = "") -> StateTable:
+    """Return a state of a keyed store, or its metadata table."""
+    from statestore.catalog.engines.engine_states import state_table
+
+    return state_table(state, suffix)
 
 
 def _state_at(storage: Storage, spec: StoreSpec, state: str = "") -> EngineTable:
@@ -365,6 +405,8 @@ def _without_suffix(location: Location) -> Location:
 
 def has_copied_stores(location: Location, folder: Folder) -> bool:
     """Return whether one of the first folders is a store, as in a warehouse that was copied here from a directory."""
+    from statestore.formats.places.object_clients import is_only_for_stores, names_at
+
     names = names_at(location) if is_only_for_stores(location) else folder.folders()
     places = ((location.at(name), folder.at(name)) for name in names[:LOOKED_INTO])
     return any(names_a_store(names_in(place, inside), place) for place, inside in places)
@@ -375,6 +417,8 @@ def stores_in(location: Location, folder: Folder) -> dict[str, Found]:
 
     They are described at the same time.
     """
+    from statestore.formats.places.object_clients import folders_in, is_only_for_stores
+
     listed = folders_in(location) if is_only_for_stores(location) else folder.folders()
     names = sorted(name for name in listed if not name.startswith("."))
     found = in_parallel(lambda name: _described_or_absent(location.at(name)), names)
@@ -401,6 +445,8 @@ def _described_or_absent(location: Location) -> tuple[Found] | None:
 
 def names_in(location: Location, folder: Folder) -> set[str]:
     """Return the names of files and folders at a location in an object store."""
+    from statestore.formats.places.object_clients import is_only_for_stores, names_at
+
     if is_only_for_stores(location):
         return set(names_at(location))
     return {info.base_name for info in folder.entries()}
@@ -411,6 +457,8 @@ def has_store(location: Location, folder: Folder) -> bool:
 
     What is around the location is only looked at where there is nothing at the location itself.
     """
+    from statestore.formats.places.object_clients import listed_folder
+
     names = names_in(location, folder)
     if names or not location.path:
         return names_a_store(names, location)

@@ -8,8 +8,6 @@ from typing import Any
 
 from statestore.catalog.describe.store_summary import summarize
 from statestore.catalog.describe.table_summary import TableSummary
-from statestore.catalog.engines.engine_metadata import summarize_state
-from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
@@ -66,10 +64,13 @@ def summary_of(warehouse: Warehouse, name: str, bound: StateTable | None = None)
 
 def _summary_in(table: StateTable) -> TableSummary:
     """Return the summary of a table in the state that it is bound to."""
-    if isinstance(table, EngineTable):
-        return summarize_state(table)
-    assert isinstance(table, VersionedTable)
-    return summarize(table.storage, table.spec, table.leased())
+    if isinstance(table, VersionedTable):
+        return summarize(table.storage, table.spec, table.leased())
+    from statestore.catalog.engines.engine_metadata import summarize_state
+    from statestore.catalog.engines.engine_table import EngineTable
+
+    assert isinstance(table, EngineTable)
+    return summarize_state(table)
 
 
 def _columns(table: StateTable) -> dict[str, Any]:
@@ -96,4 +97,8 @@ def _newest(warehouse: Warehouse, name: str) -> tuple[str, int] | None:
 
 
 def _version(table: StateTable) -> int:
+    if isinstance(table, VersionedTable):
+        return table.kept_versions()[1]
+    from statestore.catalog.engines.engine_table import EngineTable
+
     return table.source.newest(table.state) if isinstance(table, EngineTable) else table.kept_versions()[1]

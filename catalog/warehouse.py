@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from statestore.catalog.engines.engine_states import EngineStates
-from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.engines.located_states import (
     nothing_here,
     one_state,
@@ -49,6 +47,7 @@ from statestore.formats.state_table import StateTable
 
 if TYPE_CHECKING:
     from statestore.catalog.describe.table_summary import TableInfo, TableSummary
+    from statestore.catalog.engines.engine_states import EngineStates
     from statestore.catalog.log.store_spec import StoreSpec
     from statestore.catalog.reads.versioned_table import VersionedTable
     from statestore.catalog.store_upkeep import Upkeep
@@ -177,7 +176,8 @@ class Warehouse(NamedItems):
         Later reads take it as an option (``stores_file`` of Kafka Streams), or a check of a restore takes it (Flink).
         Raises UnsupportedError NOTHING_TO_DESCRIBE where there is nothing to say.
         """
-        text = self.held.pin().ask(lambda source: source.described()) if isinstance(self.held, EngineStates) else None
+        states = _states_of_engine(self.held)
+        text = None if states is None else states.pin().ask(lambda source: source.described())
         if text is None:
             raise UnsupportedError(
                 ErrorCode.NOTHING_TO_DESCRIBE,
@@ -189,17 +189,19 @@ class Warehouse(NamedItems):
     def beside(self) -> list[str]:
         """Return the local folders directly in this place that are places of their own and no part of it, such as a
         checkpoint in the folder of another one."""
-        if not self.location.is_local:
+        if not self.location.is_local or (Path(self.location.path) / STORE_FILE).is_file():
             return []
         from statestore.catalog.engines.places_below import places_beside
 
-        opening = self.held.opening if isinstance(self.held, EngineStates) else None
+        states = _states_of_engine(self.held)
+        opening = None if states is None else states.opening
         engine = engine_named(opening.engine) if isinstance(opening, EngineOpening) else None
         return places_beside(Path(self.location.path), engine)
 
     def job(self) -> Job | None:
         """Return what is recorded of the job that keeps the states; None where they are of no job."""
-        return self.held.ask(lambda source: source.job_info()) if isinstance(self.held, EngineStates) else None
+        states = _states_of_engine(self.held)
+        return None if states is None else states.ask(lambda source: source.job_info())
 
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""
@@ -251,6 +253,19 @@ class Warehouse(NamedItems):
             ErrorCode.TABLE_NOT_FOUND,
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
         )
+
+
+def _has_only_stores(folder: Folder, root: Path) -> bool:
+    """Return whether all that a local folder shows is stores, so that no engine has to be asked about it."""
+    names = folder.folders()
+    return 0 < len(names) == len(folder.entries()) and all((root / name / STORE_FILE).is_file() for name in names)
+
+
+def _states_of_engine(tables: Tables) -> EngineStates | None:
+    """Return the tables as states of an engine; None where they are of stores."""
+    from statestore.catalog.engines.engine_states import EngineStates
+
+    return tables if isinstance(tables, EngineStates) else None
 
 
 def _is_metadata(suffix: str) -> bool:
@@ -326,7 +341,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
             return Warehouse(location, TablesOfStore(Location(str(whole.parent)), (whole.name,), location))
         folder = folder_at(location).remembering()
         stores: tuple[str, ...] = ()
-        if recognised(folder, installed=False) is None:
+        if _has_only_stores(folder, root) or recognised(folder, installed=False) is None:
             from statestore.catalog.named_stores import store_names
 
             stores = tuple(store_names(location))
@@ -392,6 +407,7 @@ def rows_table(path: str | os.PathLike[str]) -> VersionedTable:
 
     Raises NotFoundError like `open_table`, ReadOnlyError READ_ONLY for read-only tables, UnsupportedError KEYED_WRITE.
     """
+    from statestore.catalog.engines.engine_table import EngineTable
     from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
     from statestore.catalog.reads.versioned_table import VersionedTable
     from statestore.catalog.store_tables import keyed_spec, no_store

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from statestore.formats.engine_offer import EngineOption
-from statestore.formats.engines import engines
+from statestore.formats.engines import built_in_engines, engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, close_matches, shown
 
@@ -26,9 +26,10 @@ def flag(option: str) -> str:
     return f"--{python_name(option).replace('_', '-')}"
 
 
-def arguments_of_engines() -> dict[str, EngineOption]:
-    """Return the options of all engines by their names in Python."""
-    return {python_name(option.name): option for engine in engines() for option in engine.read_options}
+def arguments_of_engines(*, installed: bool = True) -> dict[str, EngineOption]:
+    """Return the options of engines by their names in Python, with or without those of installed packages."""
+    asked = engines() if installed else built_in_engines()
+    return {python_name(option.name): option for engine in asked for option in engine.read_options}
 
 
 def engine_options_of(call: str, given: Mapping[str, Any]) -> dict[str, str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from statestore.formats.engine import Source
 from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
+
+if TYPE_CHECKING:
+    from statestore.formats.engine import Source
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,17 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from statestore.formats.engine import Source
 from statestore.formats.engine_offer import Engine, EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import ARROW_SCHEMES, LOCAL_SCHEME, Location
 from statestore.formats.replaced_versions import again
+
+if TYPE_CHECKING:
+    from statestore.formats.engine import Source
 
 BUILT_IN = ("statestore.formats.spark.engine", "statestore.formats.flink.engine", "statestore.formats.kafka.engine")
 GROUP = "statestore.engines"

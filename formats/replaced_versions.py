@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.engine import Reader
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, StorageError
+
+if TYPE_CHECKING:
+    from statestore.formats.engine import Reader
 
 ATTEMPTS = 6
 T = TypeVar("T")

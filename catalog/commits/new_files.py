@@ -17,8 +17,9 @@ from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.key_index import encode_index
+from statestore.formats.segments.segment_columns import end_column, time_column
 from statestore.formats.segments.segment_meta import ClosureSlice, Role, SegmentMeta
-from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
+from statestore.formats.segments.segment_write import encode_segment
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.without_pandas import arrow_numbers
 

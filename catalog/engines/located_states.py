@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from statestore.catalog.engines.engine_states import EngineStates
 from statestore.formats.engine_offer import Engine
 from statestore.formats.engines import (
     EngineOpening,
@@ -22,6 +22,9 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
+
+if TYPE_CHECKING:
+    from statestore.catalog.engines.engine_states import EngineStates
 
 
 def states_at(
@@ -49,6 +52,8 @@ def states_in(folder: Folder, location: Location, options: Mapping[str, str] | N
     _check_owners(location, engine, chosen, folder)
     if engine is None:
         return None
+    from statestore.catalog.engines.engine_states import EngineStates
+
     opening = EngineOpening(engine.name, location, chosen)
     return EngineStates(location, opening, opening.open())
 
@@ -58,6 +63,8 @@ def served_states(location: Location, options: Mapping[str, str]) -> EngineState
     engine = engine_of_scheme(location.scheme)
     if engine is None:
         return None
+    from statestore.catalog.engines.engine_states import EngineStates
+
     chosen = {name.lower(): value for name, value in options.items()}
     _check_owners(location, engine, chosen)
     server, state = replace(location, path=""), location.path.partition("$")[0]

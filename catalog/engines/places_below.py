@@ -107,6 +107,8 @@ def _links_to_folder(entry: os.DirEntry[str]) -> bool:
 
 def _place(folder: Path) -> tuple[bool, Engine | None]:
     try:
+        if (folder / STORE_FILE).is_file():  # a store is part of a warehouse, and no engine is asked about it
+            return False, None
         listed = folder_at(parse_location(folder)).remembering()
         engine = recognised(listed)
         if engine is not None or unreadable(listed):

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
+from statestore.formats.segments.segment_columns import BATCH_ROWS
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, Role, SegmentMeta
-from statestore.formats.segments.segment_write import BATCH_ROWS
 
 INT64 = range(-(2**63), 2**63)
 COUNT = range(2**63)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -31,6 +29,8 @@ def storage_at(location: Location, *, local: str | None = None, cache: str | Non
     """
     if location.is_local:
         return LocalStorage(Path(location.path))
+    import hashlib
+
     from statestore.catalog.log.storage_objects import ObjectStorage
     from statestore.formats.places.object_clients import object_client
 
@@ -164,6 +164,8 @@ def _local_folder(given: str | None) -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "statestore" / "stores"
     except RuntimeError:  # a user of a container may have no home
+        import tempfile
+
         return Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}" / "stores"
 
 

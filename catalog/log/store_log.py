@@ -6,7 +6,6 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter_ns
 
 from statestore.catalog.log.entries import entry_name
@@ -49,6 +48,8 @@ class StoreLog:
             newest = self._load()
             self.check_identity()
             return newest
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(1) as other:  # both at the same time
             checked = other.submit(self.check_identity)
             newest = self._load()

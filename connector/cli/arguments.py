@@ -116,10 +116,9 @@ NONE: Selected = {}
 _KINDS = {"int": int, "bool": bool, "text": str}
 
 
-def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes each option of an engine as a flag, and passes those that are given to
+def with_engine_flags(command: Callable[..., None], options: Mapping[str, EngineOption]) -> Callable[..., None]:
+    """Return a command that takes each of the ``options`` of engines as a flag, and passes those that are given to
     ``selected``."""
-    options = _options()
     hints = typing.get_type_hints(command, include_extras=True)
     own = [
         parameter.replace(annotation=hints[name])
@@ -140,18 +139,19 @@ def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def epilog() -> str:
+def epilog(options: Mapping[str, EngineOption]) -> str:
     """Return the last paragraph of the help of a command that reads."""
-    names = ", ".join(_flag(name) for name in _options())
+    names = ", ".join(map(_flag, options))
     return f"Options that select the state of an engine (docs/reference.md): {names}."
 
 
-def _options() -> dict[str, EngineOption]:
+def engine_flags(*, installed: bool) -> dict[str, EngineOption]:
+    """Return the options of engines, with or without those of installed packages; none while a shell completes."""
     if COMPLETING in os.environ:
         return {}
     from statestore.formats.engine_arguments import arguments_of_engines
 
-    return arguments_of_engines()
+    return arguments_of_engines(installed=installed)
 
 
 def _flag(name: str) -> str:

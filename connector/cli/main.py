@@ -20,7 +20,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli.arguments import epilog, with_engine_flags
+from statestore.connector.cli.arguments import engine_flags, epilog, with_engine_flags
 from statestore.connector.version import show_version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -100,6 +100,27 @@ class _Commands(MutableMapping[str, Any]):
         return len({*PLACES, *self.made})
 
 
+def _taken_as_given(parameters: list[Any]) -> list[Any]:
+    """Return parameters of a command that take values which have the right type as they are.
+
+    typer has pydantic convert every value, also None and texts. To load pydantic takes a sixth of a short command.
+    """
+    for parameter in parameters:
+        if not isinstance(parameter.process_value, functools.partial):
+            parameter.process_value = functools.partial(_processed, parameter, parameter.process_value)
+    return parameters
+
+
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    """Return what a parameter makes of a value: what ``process`` returns, which need not be called for all."""
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)  # of older releases: not known
+    is_single = parameter.nargs == 1 and not getattr(parameter, "multiple", False)
+    is_absent = value is None and not parameter.required
+    if is_single and (is_absent or type(value) is kind) and kind in (str, int, bool):
+        return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+    return process(ctx, value)
+
+
 class _Group(TyperGroup):
     """The commands of the program, each with its first sentence in the list."""
 
@@ -107,12 +128,20 @@ class _Group(TyperGroup):
         super().__init__(**given)
         self.commands: Any = _Commands(dict(self.commands))
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the program."""
+        return _taken_as_given(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; name the one that does what a word of other programs asks for."""
         known = OTHER_WORDS.get(args[0])
         if known is not None and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {known!r}?")
-        return super().resolve_command(ctx, args)
+        name, command, words = super().resolve_command(ctx, args)
+        place = PLACES.get(args[0])
+        if place is not None and place.reads and _has_other_options(command, words):
+            command = _made(args[0], place, installed=True)
+        return name, command, words
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
@@ -122,12 +151,24 @@ class _Group(TyperGroup):
             formatter.write_dl(rows)
 
 
+def _has_other_options(command: Any, words: list[str]) -> bool:
+    """Return whether words after a command are options that it has not: those of engines of installed packages, or
+    ``--help``, which names them. To look for these engines takes longer than many a command."""
+    known = {spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)}
+    given = itertools.takewhile("--".__ne__, words)
+    return any(word == "-h" or (word[:2] == "--" and word.partition("=")[0] not in known) for word in given)
+
+
 BELOW_ZERO = re.compile(r"-(\.?[0-9]|(inf|infinity|nan)$)", re.IGNORECASE)
 """The beginning of a number, or of a duration like ``-1 day, 23:00:00``, as keys and values are printed."""
 
 
 class _Command(TyperCommand):
     """A command that takes what begins like a number below zero as an argument. Its last paragraph lists options."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options."""
+        return _taken_as_given(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words after the command; no option begins like a number."""
@@ -222,13 +263,14 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _made(name: str, place: _Place) -> Any:
-    """Return a command of the program, whose module is loaded."""
+def _made(name: str, place: _Place, *, installed: bool = False) -> Any:
+    """Return a command of the program, whose module is loaded. ``installed``: with options of installed engines."""
     function = getattr(import_module(place.module), place.function)
     function = _asked_again(function) if place.again else function
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     if place.reads:
-        alone.command(name, cls=_Command, epilog=epilog())(with_engine_flags(function))
+        options = engine_flags(installed=installed)
+        alone.command(name, cls=_Command, epilog=epilog(options))(with_engine_flags(function, options))
     else:
         alone.command(name, cls=_Command)(function)
     return typer.main.get_command(alone)

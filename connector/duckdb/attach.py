@@ -71,13 +71,17 @@ def _attached(warehouse: Warehouse, present: Warehouse, query: Query) -> duckdb.
     Raises NotFoundError VERSION_GONE where a running job removed its version meanwhile.
     """
     connection = connect()
-    opened = {name: warehouse.open(name) for name in warehouse.tables()}
-    tables: dict[str, Transactions] = {}
     bound: dict[str, StateTable] = {}
+    opened: dict[str, StateTable] = {}
+    for name in warehouse.tables():
+        table = present.open(name)
+        is_store = isinstance(table, VersionedTable)  # knows its columns; its description is not read once more
+        bound[name] = table.for_tasks() if is_store else table
+        opened[name] = bound[name] if is_store else warehouse.open(name)
+    tables: dict[str, Transactions] = {}
     pinned = PinnedWarehouses(warehouse)
     for name, table in opened.items():
         shared = pinned.of(name, table)
-        bound[name] = table if isinstance(table, VersionedTable) else present.open(name)  # a store knows its columns
         with _left_out_before_its_time():
             create_view(connection, name, table, query, transactions=shared, bound=bound[name])
             tables[name] = shared

@@ -25,9 +25,15 @@ def find_table(warehouse: Warehouse, name: str, position: str = "") -> StateTabl
 
     Raises NotFoundError TABLE_NOT_FOUND, which names the position, the nearest table and the existing ones.
     """
-    same = [n for n in (*warehouse.tables(), *warehouse.metadata_tables()) if n.lower() == name.lower()]
     try:
-        return warehouse.open(same[0] if len(same) == 1 else name)
+        return warehouse.open(name)  # as it is written, so that no other store is looked at
+    except NotFoundError as error:
+        names = (*warehouse.tables(), *warehouse.metadata_tables()) if error.code == ErrorCode.TABLE_NOT_FOUND else ()
+        same = [each for each in names if each.lower() == name.lower()]
+        if len(same) != 1 or same == [name]:
+            raise located(error, position) from None
+    try:
+        return warehouse.open(same[0])
     except NotFoundError as error:
         raise located(error, position) from None
 

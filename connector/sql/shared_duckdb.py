@@ -19,6 +19,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import duckdb
 
@@ -60,7 +61,13 @@ class OwnInstanceNeeded(Exception):
 @dataclass(frozen=True)
 class _Instance:
     connection: duckdb.DuckDBPyConnection
-    harmless: frozenset[str]
+
+    @cached_property
+    def harmless(self) -> frozenset[str]:
+        """Functions without side effects. To list them takes longer than to start the instance."""
+        with self.connection.cursor() as cursor:
+            functions = cursor.execute(_FUNCTIONS).fetchall()
+        return frozenset(name for name, is_harmless in functions if is_harmless)
 
 
 class _Process:
@@ -75,9 +82,8 @@ def runs_shared(text: str) -> bool:
     another left."""
     if not text.isascii() or _FIRST.match(text) is None or _COMMENT.search(text) or _CHANGES.search(text):
         return False
-    harmless = _instance().harmless
     for word, sign in _BEFORE_PARENTHESIS.findall(text):
-        if word and word.lower() not in harmless:
+        if word and word.lower() not in _WORDS and word.lower() not in _instance().harmless:
             return False
         if sign and sign not in _OPERATORS:
             return False
@@ -103,11 +109,9 @@ def _instance() -> _Instance:
     with _Process.lock:
         if _Process.instance is None:
             connection = connect(allow_external_access=False)
-            functions = connection.execute(_FUNCTIONS).fetchall()
             connection.execute("SET GLOBAL TimeZone = 'UTC'")
             connection.execute("SET GLOBAL lock_configuration = true")
-            harmless = _WORDS | {name for name, is_harmless in functions if is_harmless}
-            _Process.instance = _Instance(connection, frozenset(harmless))
+            _Process.instance = _Instance(connection)
         return _Process.instance
 
 

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect, create_schemas, create_view
 from statestore.connector.duckdb.reading import Reading
@@ -31,7 +32,6 @@ from statestore.connector.sql.named_tables import (
 from statestore.connector.sql.shared_duckdb import OwnInstanceNeeded, runs_shared, shared_cursor
 from statestore.connector.sql.sql_statement import (
     DuckDBSQL,
-    SparkSQL,
     TableReference,
     check_reads_only,
     described_history,
@@ -160,6 +160,8 @@ class _Run:
                     said, place = str(refused).partition("\nLINE ")[0].strip(), _place_of(str(refused), text)
                     error = InvalidInputError(ErrorCode.INVALID_SQL, f"{place}: {said}" if place else said)
             try:
+                from statestore.connector.sql.spark_dialect import SparkSQL
+
                 return parse(text, SparkSQL), False
             except InvalidInputError:
                 raise error from None
@@ -189,7 +191,7 @@ class _Run:
                 raise
             check_answerable(table, query, reference)
             key = (table.name, query)
-            bare = reference.plain and not reference.qualified and not self._is_ambiguous(table.name)
+            bare = reference.plain and not reference.qualified and not self._is_ambiguous(table)
             if key not in views:
                 views[key] = table.name if bare else f"__statestore_{len(views) + 1}"
                 self._view(views[key], table, query)
@@ -204,8 +206,12 @@ class _Run:
     def _is_ours(self, name: str) -> bool:
         return any(n.lower() == name.lower() for n in self.warehouse.tables())
 
-    def _is_ambiguous(self, name: str) -> bool:
-        return sum(n.lower() == name.lower() for n in self.warehouse.tables()) > 1
+    def _is_ambiguous(self, table: StateTable) -> bool:
+        """Return whether other tables have this name in another case. Without a dot, only stores have that of a store,
+        and none is looked at for its name."""
+        is_store = isinstance(table, VersionedTable) and "." not in table.name
+        names = self.warehouse.stores() if is_store else self.warehouse.tables()
+        return sum(name.lower() == table.name.lower() for name in names) > 1
 
     def _execute(self, text: str, references: Sequence[TableReference]) -> pa.Table:
         try:

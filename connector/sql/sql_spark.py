@@ -39,8 +39,8 @@ from statestore.connector.sql.named_tables import (
     time_of,
     with_exact_times,
 )
+from statestore.connector.sql.spark_dialect import SparkSQL
 from statestore.connector.sql.sql_statement import (
-    SparkSQL,
     TableReference,
     check_reads_only,
     described_history,

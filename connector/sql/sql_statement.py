@@ -1,8 +1,8 @@
 """The tables that an SQL statement names, with their versions and times.
 
-Two dialects are parsed, DuckDB's and Spark's, both with ``TIMESTAMP AS OF``, ``VERSION AS OF``, ``FOR SYSTEM_TIME AS
-OF``, ``FOR SYSTEM_VERSION AS OF`` and ``AT (VERSION => n)`` / ``AT (TIMESTAMP => t)``. Tables are replaced in the
-syntax tree, never in the text.
+Two dialects are parsed, DuckDB's and Spark's (`spark_dialect`), both with ``TIMESTAMP AS OF``, ``VERSION AS OF``,
+``FOR SYSTEM_TIME AS OF``, ``FOR SYSTEM_VERSION AS OF`` and ``AT (VERSION => n)`` / ``AT (TIMESTAMP => t)``. Tables are
+replaced in the syntax tree, never in the text.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.parsers.spark import SparkParser
 
 from statestore.catalog.reads.arguments import RANGE, unknown_argument
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, StateStoreError
 from statestore.formats.state_table import Mode
 
-_PHRASES = {
+PHRASES = {
     ("FOR", "SYSTEM_VERSION"): "VERSION",
     ("SYSTEM_VERSION", "AS", "OF"): "VERSION",
     ("SYSTEM_TIME", "AS", "OF"): "TIMESTAMP",
@@ -39,26 +37,16 @@ _RANGES = {"history": ("start_time", "end_time"), "changes": RANGE}
 
 
 class _DuckDBSQLParser(DuckDBParser):
-    VERSION_PHRASES = {**DuckDBParser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
+    VERSION_PHRASES = {**DuckDBParser.VERSION_PHRASES, **PHRASES}  # noqa: RUF012
 
     def _parse_version(self) -> exp.Version | None:
-        return _with_second(super()._parse_version(), super()._parse_version)
+        return with_second(super()._parse_version(), super()._parse_version)
 
     def _warn_unsupported(self) -> None:
         """Give no warning: statements that sqlglot cannot parse in detail are passed to DuckDB unchanged."""
 
 
-class _SparkSQLParser(SparkParser):
-    VERSION_PHRASES = {**SparkParser.VERSION_PHRASES, **_PHRASES}  # noqa: RUF012
-
-    def _parse_version(self) -> exp.Version | None:
-        return _with_second(super()._parse_version(), super()._parse_version)
-
-    def _warn_unsupported(self) -> None:
-        """Give no warning: statements that sqlglot cannot parse in detail are passed to Spark unchanged."""
-
-
-def _with_second(version: exp.Version | None, parse_next: Callable[[], exp.Version | None]) -> exp.Version | None:
+def with_second(version: exp.Version | None, parse_next: Callable[[], exp.Version | None]) -> exp.Version | None:
     """Let a VERSION AS OF follow a TIMESTAMP AS OF, and the other way round."""
     if version is not None and (second := parse_next()) is not None:
         version.meta[_SECOND] = second
@@ -69,15 +57,6 @@ class DuckDBSQL(DuckDB):
     """DuckDB's SQL with the AS OF spellings."""
 
     Parser = _DuckDBSQLParser
-
-
-class SparkSQL(Spark):
-    """Spark's SQL with the AS OF spellings and ``$`` in names."""
-
-    Parser = _SparkSQLParser
-
-    class Tokenizer(Spark.Tokenizer):
-        VAR_SINGLE_TOKENS = {*Spark.Tokenizer.VAR_SINGLE_TOKENS, "$"}  # noqa: RUF012
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from statestore.formats.engine import Source
 from statestore.formats.engine_offer import Engine
 from statestore.formats.flink.flink_options import OPTIONS
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
+
+if TYPE_CHECKING:
+    from statestore.formats.engine import Source
 
 
 def recognises(folder: Folder) -> bool:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statestore.formats.engine import FileFinding
 from statestore.formats.kafka.changelogs.connect_names import connect_file, connect_files, recognises_connect
 from statestore.formats.places.folder import Folder
 
 if TYPE_CHECKING:
+    from statestore.formats.engine import FileFinding
     from statestore.formats.kafka.changelogs.export_forms import RecordOptions
     from statestore.formats.kafka.changelogs.record_log import RecordLog
 
@@ -85,6 +85,7 @@ class FileTopics:
 
         Of exported records only an empty file is known.
         """
+        from statestore.formats.engine import FileFinding
         from statestore.formats.kafka.logs.log_directory import partitions_without_segments
         from statestore.formats.kafka.logs.log_reading import SegmentLog
         from statestore.formats.kafka.logs.lost_segments import lost_segments

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from statestore.formats.engine import Source
 from statestore.formats.engine_offer import Engine, EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
+
+if TYPE_CHECKING:
+    from statestore.formats.engine import Source
 
 # The options of reads of Kafka Streams' stores, for every door. Times are milliseconds.
 

@@ -11,7 +11,6 @@ import contextlib
 import posixpath
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -126,6 +125,8 @@ class Folder:
         work = [folder.files for folder in listings] + [_reading(folder, name) for folder, name in files]
         if self.is_local or not work:
             return
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(len(work), PARALLEL_REQUESTS)) as pool:
             for future in [pool.submit(call) for call in work]:
                 with contextlib.suppress(StateStoreError):

@@ -14,17 +14,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import mmap
 import os
 import resource
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -32,6 +29,9 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.regular_files import is_mapping
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "STATESTORE_CACHE", "STATESTORE_CACHE_BYTES"
 DEFAULT_BYTES = 10 << 30
@@ -173,6 +173,8 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], most: int
     """
     if len(items) < 2:
         return [work(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor, wait
+
     if getattr(_worker, "is_one", False):  # its own pool may have no thread left
         with ThreadPoolExecutor(min(len(items), most), initializer=_begin_worker) as pool:
             return list(pool.map(work, items))
@@ -219,6 +221,8 @@ def cached_object(identity: str, size: int, read: ReadPart, folder: str | None =
 
     ``folder`` is that of the cache, by default the one of the environment.
     """
+    import hashlib
+
     name = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:40]
     key = f"{folder or ''}/{name}"
     with _objects_lock:
@@ -293,6 +297,8 @@ def _default_folders() -> list[Path]:
         folders.append(
             Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "statestore" / "objects"
         )
+    import tempfile
+
     return [*folders, Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}" / "objects"]
 
 

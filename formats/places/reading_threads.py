@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 MOST = 8
 _limit: ContextVar[int | None] = ContextVar("reading_threads", default=None)
@@ -67,6 +69,8 @@ def in_order(work: Callable[[P], R], pieces: Iterable[P], threads: int) -> Itera
         for piece in chain(first, pieces):
             yield work(piece)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     waiting: deque[Future[R]] = deque()
     pieces = chain(first, pieces)
     with ThreadPoolExecutor(threads) as pool:

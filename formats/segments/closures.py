@@ -17,8 +17,8 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.ipc_file import encode_file, fixed_width_data, open_file
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
+from statestore.formats.segments.segment_columns import time_column
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef
-from statestore.formats.segments.segment_write import time_column
 from statestore.formats.values.types import TIME
 
 Rows = npt.NDArray[np.uint32]

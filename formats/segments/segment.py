@@ -28,8 +28,7 @@ from statestore.formats.segments.ipc_file import (
     verify_stored_column,
 )
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
-from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
-from statestore.formats.segments.segment_write import (
+from statestore.formats.segments.segment_columns import (
     BATCH_ROWS,
     FORMAT,
     FORMAT_KEY,
@@ -38,6 +37,7 @@ from statestore.formats.segments.segment_write import (
     ROLE_KEY,
     TOMBSTONE_KEY,
 )
+from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.segments.stored_batch import StoredBatch
 from statestore.formats.segments.stored_column import StoredColumn, stored_column
 from statestore.formats.table_columns import unknown_column

@@ -15,45 +15,24 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.compressed_write import CompressedBatches, Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file
+from statestore.formats.segments.segment_columns import (
+    BATCH_ROWS,
+    DROPPED_COLUMN,
+    FORMAT,
+    FORMAT_KEY,
+    FORMAT_OF_BLOCKS,
+    FORMAT_OF_NUMBERS,
+    ROLE_KEY,
+    SYSTEM_TYPES,
+    TOMBSTONE_KEY,
+    end_column,
+)
 from statestore.formats.segments.segment_meta import OPEN, Block, FileRef, Role, SegmentMeta
-from statestore.formats.values.types import TIME
 
-BATCH_ROWS = 1 << 20
 BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide
 COMPRESSED_BATCH_ROWS = 1 << 14  # so few that one row costs little; fewer make files larger and scans slower
 COMPRESSED_COLUMN_BYTES = 1 << 23
 MAX_BOUND_CHARS = 64
-FORMAT = "segment/1"
-FORMAT_OF_BLOCKS = "segment/2"  # several blocks
-FORMAT_OF_NUMBERS = "segment/3"  # and coded numbers
-FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY = b"statestore.format", b"statestore.role", b"statestore.tombstone"
-DROPPED_COLUMN = "_dropped"  # belief segments only
-SYSTEM_TYPES = {
-    "valid_from": TIME,
-    "valid_to": TIME,
-    "_added": pa.int64(),
-    "_closed": pa.int64(),
-    "_split": pa.bool_(),
-    DROPPED_COLUMN: pa.int64(),
-}
-
-
-def time_column(values: Ints) -> pa.Array:
-    """Convert epoch microseconds to a timestamp column without nulls; shares the memory of a contiguous int64 array."""
-    values = np.ascontiguousarray(values, dtype=np.int64)
-    return pa.Array.from_buffers(TIME, len(values), [None, pa.py_buffer(values)], null_count=0)
-
-
-def end_column(ends: Ints) -> pa.Array:
-    """Convert ends in epoch microseconds to a timestamp column that is null where a row is open.
-
-    The memory is shared. The null slots still hold ``OPEN``, so a reader can use the data buffer as the ends.
-    """
-    ends = np.ascontiguousarray(ends, dtype=np.int64)
-    closed = ends != OPEN
-    nulls = len(ends) - int(np.count_nonzero(closed))
-    validity = pa.py_buffer(np.packbits(closed, bitorder="little")) if nulls else None
-    return pa.Array.from_buffers(TIME, len(ends), [validity, pa.py_buffer(ends)], null_count=nulls)
 
 
 def encode_segment(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from statestore.formats.engine import Source
 from statestore.formats.engine_offer import Engine
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
@@ -12,6 +12,9 @@ from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.state_options import OPTIONS, selection_of
 from statestore.formats.values.expansion import parse_json
+
+if TYPE_CHECKING:
+    from statestore.formats.engine import Source
 
 
 def recognises(folder: Folder) -> bool:

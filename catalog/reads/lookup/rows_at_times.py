@@ -16,7 +16,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.kernels.compiled_use import is_loaded
-from statestore.formats.segments.segment_write import end_column
+from statestore.formats.segments.segment_columns import end_column
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 

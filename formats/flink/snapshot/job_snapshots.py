@@ -10,7 +10,6 @@ import errno
 import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -278,5 +277,7 @@ def _at_once(work: Callable[[T], R], pieces: Sequence[T]) -> list[R]:
     """The results of requests that are made at the same time, in the order of the pieces."""
     if len(pieces) < 2:
         return [work(piece) for piece in pieces]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(min(len(pieces), PARALLEL_REQUESTS)) as pool:
         return list(pool.map(work, pieces))

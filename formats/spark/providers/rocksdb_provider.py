@@ -9,7 +9,6 @@ import itertools
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -99,6 +98,8 @@ def opened_tables(folder: Folder, tables: Iterable[tuple[str, int]]) -> Iterator
             files = [opened.enter_context(shared.random_access(name, size)) for name, size in tables]
             yield [(file.size, file.read_at) for file in files]
             return
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
             readers = list(pool.map(lambda table: _with_tail(shared, *table), tables))
         for reader in readers:

@@ -34,6 +34,15 @@ def rows(reader: Any) -> list[dict[str, Any]]:
     return found
 
 
+def test_the_command_line_has_the_options_of_an_installed_engine(toys: Path) -> None:
+    for words in (["--toy-version", "2"], ["--toy-version=2"]):
+        assert as_toys(run("scan", toys, *words, "--json").rows) == VERSIONS[2]
+    assert as_toys(run("scan", toys, "--json").rows) == VERSIONS[5]
+    assert "--toy-version" in run("scan", "--help").out
+    unknown = run("scan", toys, "--toy-versions", "2")
+    assert unknown.code == 2 and "--toy-versions" in unknown.err
+
+
 def test_the_newest_state_and_those_before(toys: Path) -> None:
     table = statestore.inspect(toys).table("toys")
     assert as_toys(rows(table.scan())) == VERSIONS[5]

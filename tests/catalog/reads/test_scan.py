@@ -32,8 +32,9 @@ from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import ABSENT, Ints
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.ipc_file import Batches, encode_file
+from statestore.formats.segments.segment_columns import end_column, time_column
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef
-from statestore.formats.segments.segment_write import RowsOfBlock, end_column, time_column, write_blocks
+from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks
 from statestore.formats.state_table import MARK_TYPE, SHARED_MARKS, Query, all_live
 
 # A segment of several blocks with pending closures

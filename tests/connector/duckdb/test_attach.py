@@ -11,9 +11,8 @@ from support.flink.fixtures import fixture, manifest, taken_us, truth
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog import named_stores
 from statestore.catalog.catalog import connect
-from statestore.catalog.log.storage import Storage
+from statestore.catalog.log import store_locations, store_spec
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.duckdb.attach import attach
@@ -23,7 +22,6 @@ from statestore.formats.engines import EngineOpening
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.flink.source import FlinkSource
-from statestore.formats.places.locations import Location
 from statestore.formats.values.times import to_datetime
 
 ROWS = "SELECT item, price FROM prices ORDER BY item"
@@ -52,16 +50,16 @@ def test_attaching_opens_each_store_once(
 ) -> None:
     """Its metadata tables are of the same opened store."""
     connect(tmp_path).create_store("other", kind="versioned", key={"k": "string"}, value={"v": "bigint"}).close()
-    opened: list[str] = []
-    located = named_stores.located
+    described: list[str] = []
+    decode = store_spec.decode_spec
 
-    def counting(location: Location, name: str) -> tuple[Storage, StoreSpec]:
-        opened.append(name)
-        return located(location, name)
+    def counting(data: bytes, where: str) -> StoreSpec:
+        described.append(Path(where).parent.name)
+        return decode(data, where)
 
-    monkeypatch.setattr("statestore.catalog.store_tables.located", counting)
+    monkeypatch.setattr(store_locations, "decode_spec", counting)
     connection = attach(str(tmp_path))
-    assert sorted(opened) == ["other", "prices"]
+    assert sorted(described) == ["other", "prices"]
     assert connection.sql('SELECT count(*) FROM "other$versions"').fetchall() == [(1,)]
 
 

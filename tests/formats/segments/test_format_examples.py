@@ -22,6 +22,7 @@ from statestore.formats.segments.closures import encode_closures, read_closures
 from statestore.formats.segments.key_index import SCHEMA as INDEX
 from statestore.formats.segments.key_index import KeyIndex, encode_index
 from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_columns import SYSTEM_TYPES
 from statestore.formats.segments.segment_meta import (
     OPEN,
     ClosureSlice,
@@ -32,7 +33,7 @@ from statestore.formats.segments.segment_meta import (
     segment_meta_from_json,
     to_json,
 )
-from statestore.formats.segments.segment_write import SYSTEM_TYPES, encode_segment
+from statestore.formats.segments.segment_write import encode_segment
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 FOLDER = DATA / "format-1"

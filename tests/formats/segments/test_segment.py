@@ -19,8 +19,8 @@ from support.stores.segment_tables import opened, random_table, segment_table, s
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.segments import segment_write
 from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_columns import end_column, time_column
 from statestore.formats.segments.segment_meta import OPEN, segment_meta_from_json, to_json
-from statestore.formats.segments.segment_write import end_column, time_column
 
 TIME = pa.timestamp("us", tz="UTC")
 NESTED = pa.struct([("a", pa.list_(pa.string())), ("b", pa.map_(pa.string(), pa.struct([("c", pa.float64())])))])

@@ -12,8 +12,9 @@ from statestore.formats.errors import CorruptError, InvalidInputError, Unsupport
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_columns import end_column, time_column
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta, segment_meta_from_json, to_json
-from statestore.formats.segments.segment_write import RowsOfBlock, end_column, time_column, write_blocks
+from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks
 
 TIMES = [(1_000, 5_000), (2_000, 4_000), (3_000, 5_000)], [(1_000, 9_000), (2_000, OPEN)]
 

@@ -13,14 +13,9 @@ from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_columns import end_column, time_column
 from statestore.formats.segments.segment_meta import OPEN, FileRef, Role, SegmentMeta
-from statestore.formats.segments.segment_write import (
-    RowsOfBlock,
-    encode_segment,
-    end_column,
-    time_column,
-    write_blocks,
-)
+from statestore.formats.segments.segment_write import RowsOfBlock, encode_segment, write_blocks
 
 
 def segment_table(
