@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
-from statestore.formats.spark.providers.file_records import Changes
+from statestore.formats.spark.providers.file_records import DELETE, Changes
+from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, bools
 
 
@@ -83,3 +84,16 @@ def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
 def _in_range(keys: pa.Array, first: bytes | None, stop: bytes | None) -> pa.BooleanArray:
     above = pc.is_valid(keys) if first is None else pc.greater_equal(keys, arrow_scalar(first, keys.type))
     return above if stop is None else pc.and_(above, pc.less(keys, arrow_scalar(stop, keys.type)))
+
+
+def bare_deletions(changes: Changes) -> Changes:
+    """Return changes with the keys of deletions without their checksums, which are verified."""
+    deleted = changes.kind == DELETE
+    if not deleted.any():
+        return changes
+    marked = changes.keys.select(deleted)
+    keys = marked.behind(CHECKSUM_BYTES, "the key of a deletion", corrupt_row)
+    verify_checksums(gather(marked.data, marked.start, "<u4"), keys)
+    start, size = changes.keys.start.copy(), changes.keys.size.copy()
+    start[deleted], size[deleted] = keys.start, keys.size
+    return Changes(changes.kind, Cells(changes.keys.data, start, size), changes.values)
