@@ -14,7 +14,7 @@ from statestore.formats.flink.columns.decoding import Records
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, TimerOf, replaced
 from statestore.formats.flink.serializers.subclasses import has_declared
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
-from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, opened_database
+from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, looked_up_rows, opened_database
 from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
 from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window, damaged
 from statestore.formats.flink.streams.heap_records import HeapState, heap_records
@@ -181,7 +181,11 @@ def database_cells(
 def _scanned(
     reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange], each: Callable[[pa.RecordBatch], T]
 ) -> Iterator[T]:
-    lookup = None if _all_keys(reading, handle) in ranges else Lookup(reading.form.name, ranges)
+    found, ranges = looked_up_rows(reading.files, handle, reading.form.name, ranges)
+    yield from map(each, found)
+    if not ranges:
+        return
+    lookup = Lookup(reading.form.name, ranges, _all_keys(reading, handle) in ranges)
     with opened_database(reading.files, handle, lookup) as directory:
         if reading.form.name not in family_names(directory):
             return

@@ -88,6 +88,14 @@ def test_a_look_up_fetches_few_bytes(keys: int, share: float, requests: int, sto
     assert not fetched(store) & others
 
 
+def test_a_scan_fetches_the_table_files_of_its_state_alone(store: ObjectStore, large: Path) -> None:
+    here, there = statestore.inspect(large).table(STATE), opened(store, "scanned", large)
+    assert there.scan(columns=["key"]).read_all().equals(here.scan(columns=["key"]).read_all())
+    own = {path.name for path in tables_of(large, "name")}
+    assert {name for name in fetched(store) if name.endswith(".sst")} == own
+    assert there.scan().read_all().equals(here.scan().read_all())
+
+
 def test_table_files_without_the_key_are_not_opened(store: ObjectStore, large: Path, tmp_path: Path) -> None:
     folder = tmp_path / "chk-1"
     shutil.copytree(large, folder)
