@@ -97,7 +97,7 @@ class ChangelogAt(HoldsPast):
                 yield batch.filter(batch.column("valid_to").is_null()).drop_columns(["valid_to"])
             return
         for batch in replayed([part.log], self.moment, columns=_READ):
-            rows = self._decoded(batch, part)
+            rows = self._decoded(batch, part, columns)
             yield without_expired(rows) if self.hide_expired else rows
 
     def past_from(self) -> int | None:
@@ -135,14 +135,14 @@ class ChangelogAt(HoldsPast):
         if self._is_versioned:
             for batch in versions([log], VersionedRules(self.retention), self.moment, expired=True):
                 batch = batch.rename_columns({"valid_from": "timestamp"})
-                rows = self._decoded(batch, part, ends=batch.column("valid_to"))
+                rows = self._decoded(batch, part, columns, ends=batch.column("valid_to"))
                 yield without_expired(rows) if self.hide_expired else rows
             return
         for found in in_key_ranges(partial(keyed, log, self.moment), log.partition, keys=self._keys(filters)):
             batch = _intervals(found)
             for begin in range(0, len(batch), BATCH_ROWS):
                 piece = batch.slice(begin, BATCH_ROWS)
-                rows = self._decoded(piece, part, piece.column("valid_from"), piece.column("valid_to"))
+                rows = self._decoded(piece, part, columns, piece.column("valid_from"), piece.column("valid_to"))
                 if EXPIRED in rows.schema.names:  # it is about now, and the rows are those of any moment
                     at = rows.schema.get_field_index(EXPIRED)
                     rows = rows.set_column(at, EXPIRED, pa.nulls(len(rows), pa.bool_()))
@@ -207,10 +207,15 @@ class ChangelogAt(HoldsPast):
         return encoded_keys(self.form, kind, filters) if kind.rows in ("plain", "versioned") else None
 
     def _decoded(
-        self, batch: pa.RecordBatch, part: LogPart, starts: pa.Array | None = None, ends: pa.Array | None = None
+        self,
+        batch: pa.RecordBatch,
+        part: LogPart,
+        wanted: Collection[str],
+        starts: pa.Array | None = None,
+        ends: pa.Array | None = None,
     ) -> pa.RecordBatch:
         """Records (`_READ`) as rows of the state; with their intervals, in milliseconds, where they are given."""
-        rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch))
+        rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch), wanted)
         record = rows.column("record")
         columns = {name: rows.column(name) for name in rows.schema.names if name not in _NOT_SHOWN}
         columns[OFFSET] = batch.column("offset").take(record)
