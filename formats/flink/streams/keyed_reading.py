@@ -54,7 +54,8 @@ class KeyedReading:
     """A read of key groups ``first`` to ``last`` of a state of a job with ``groups`` key groups.
 
     ``columns`` are those that are wanted, ``origin`` names the state in errors. ``others`` are the forms of the
-    operator's states by stored name, with the types that a user gave for them.
+    operator's states by stored name, with the types that a user gave for them. ``asked``: the only key groups of a
+    stream that are read; None: all.
     """
 
     files: SnapshotFiles
@@ -65,6 +66,7 @@ class KeyedReading:
     columns: Collection[str]
     origin: str
     others: Mapping[str, KeyedForm]
+    asked: Collection[int] | None = None
 
     @property
     def stored_groups(self) -> KeyGroups:
@@ -241,5 +243,5 @@ def _blocks(
 
 def _bounds(reading: KeyedReading, part: Part, handle: KeyGroupHandle) -> Iterator[tuple[int, tuple[int, int]]]:
     for group, bounds in block_bounds(handle, part.size, part.path).items():
-        if reading.first <= group <= reading.last:
+        if reading.first <= group <= reading.last and (reading.asked is None or group in reading.asked):
             yield group, bounds
