@@ -30,7 +30,7 @@ from statestore.formats.rocksdb.scan import LOOKUP_ROWS, READER, is_lookup, scan
 from statestore.formats.rocksdb.stored_blocks import read_block
 from statestore.formats.rocksdb.table_head import TableHead, check_readable, read_head
 
-_BYTES_OF_A_TABLE = 1024
+BYTES_OF_A_TABLE = 1024
 """About what the names, the size and the bounds of a table file take."""
 _MOST_RANGES = 32
 """For more, RocksDB is opened: that takes as long as some forty look-ups here, and a look-up there a fifth of one."""
@@ -91,7 +91,7 @@ def kept_families(files: Mapping[str, bytes], where: str, *, whole: bool = False
             raise Unreadable(f"{where}: a MANIFEST that is not whole")
         found = families_of(files, where)
         tables = sum(len(each.files) for each in found.values())
-        return found, sum(map(len, files.values())) + _BYTES_OF_A_TABLE * tables
+        return found, sum(map(len, files.values())) + BYTES_OF_A_TABLE * tables
 
     return kept_result(("families", whole, tuple(sorted(files.items()))), [], read)
 

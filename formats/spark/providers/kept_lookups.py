@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.kept_results import kept_result
-from statestore.formats.rocksdb.kept_tables import Files, Found, looked_up
+from statestore.formats.rocksdb.kept_tables import BYTES_OF_A_TABLE, Files, Found, looked_up
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import FamilyFiles, TableEntry, families_of
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
@@ -17,9 +17,6 @@ from statestore.formats.rocksdb.rows import DEFAULT_FAMILY
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.crc_files import side_name
 from statestore.formats.spark.providers.zip_files import Zip, unzipped
-
-_BYTES_OF_A_TABLE = 1024
-"""About what the names, the size and the bounds of a table file take."""
 
 
 def looked_up_rows(folder: Folder, file: DataFile, ranges: Sequence[KeyRange], delimiter: bytes) -> Found:
@@ -52,6 +49,6 @@ def _kept_zip(folder: Folder, file: DataFile) -> tuple[Zip, FamilyFiles]:
 
     def read() -> tuple[tuple[Zip, FamilyFiles], int]:
         found, members = unzipped(folder, file)
-        return (found, families_of(members, path)[DEFAULT_FAMILY]), _BYTES_OF_A_TABLE * len(found.tables)
+        return (found, families_of(members, path)[DEFAULT_FAMILY]), BYTES_OF_A_TABLE * len(found.tables)
 
     return kept_result(("zip", path), [path, folder.at(side_name(file.name)).path], read)
