@@ -21,7 +21,7 @@ from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.history import PartitionBatches, read_written_ends, tells_rows_apart
 from statestore.formats.spark.key_lookup import placed_columns
 from statestore.formats.spark.providers.partition_load import Partition, has_change_file, open_partition, uid_of
-from statestore.formats.spark.providers.stored_rows import rows_in
+from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.state_difference import are_zips, differing_rows
 from statestore.formats.spark.state_rows import state_decoder
 from statestore.formats.spark.untouched_partitions import touched_partitions
@@ -107,4 +107,4 @@ def _decoded(old: BatchSide, new: BatchSide, number: int, found: Sequence[Differ
 
 def _rows(side: BatchSide, number: int, stored: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     made = state_decoder(side.checkpoint, side.state_view, number, side.columns)
-    return [renamed(made(rows_in(pa.concat_batches(stored))))]
+    return [renamed(made(StoredRows(pa.concat_batches(stored))))]

@@ -28,7 +28,7 @@ from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.key_lookup import KeyLookup, key_lookup, placement_hashes
 from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes, stored_rows
 from statestore.formats.spark.providers.partition_splits import split_history
-from statestore.formats.spark.providers.stored_rows import MANY_RANGES, KeyBounds, rows_in
+from statestore.formats.spark.providers.stored_rows import MANY_RANGES, KeyBounds, StoredRows
 from statestore.formats.spark.readable_batches import explained, explained_damage
 from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import Made
@@ -213,11 +213,7 @@ def lookup_parts(
     shares = [tuple(partitions[number::groups]) for number in range(groups)]
     most = partial(_most_rows, checkpoint, state_view, lookup)
     count = state_view.store.count
-    return [
-        LookupPart(share, tuple(lookup.ranges_in(each, count) for each in share), False, most(share))
-        for share in shares
-        if share
-    ]
+    return [LookupPart(share, tuple(lookup.ranges_in(share, count)), False, most(share)) for share in shares if share]
 
 
 def _most_rows(
@@ -270,9 +266,9 @@ def _decoded(
     if len(joined) == 1:
         numbers = np.repeat([number for number, _ in stored], [batch.num_rows for batch in batches])
         try:
-            found = [decoder(numbers)(rows_in(joined[0]))]
+            found = [decoder(numbers)(StoredRows(joined[0]))]
         except StateStoreError:  # the error of one partition says which it is
-            found = [decoder(number)(rows_in(batch)) for number, batch in stored]
+            found = [decoder(number)(StoredRows(batch)) for number, batch in stored]
     else:
-        found = [decoder(number)(rows_in(batch)) for number, batch in stored]
+        found = [decoder(number)(StoredRows(batch)) for number, batch in stored]
     yield from (batch for batch in found if batch.num_rows)

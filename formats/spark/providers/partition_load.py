@@ -53,7 +53,7 @@ from statestore.formats.spark.providers.snapshot_repair import (
     rows_of_whole_base,
     with_whole_base,
 )
-from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, bare_deletions, rows_in
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, bare_deletions
 from statestore.formats.spark.providers.zip_files import read_zip
 
 FAMILY_BYTES = 2
@@ -173,7 +173,7 @@ def _rows_of(
         rows = found_rows(partition.folder, files, checkpoint.has_checksums, key_ranges)
         if rows is not None:
             if rows.num_rows:
-                yield each(rows_in(rows))
+                yield each(StoredRows(rows))
             return
 
     whole = hashes or HashRange(hashes_of_keys(partition.store))
@@ -202,17 +202,17 @@ def _rows_of(
     for kept, newest in stored_passes(whole, overlay):
         replay = Replay(newest)
         yield from base(partial(_replayed, replay, each, kept))
-        yield from (each(rows_in(batch)) for batch in replay.rest())
+        yield from (each(StoredRows(batch)) for batch in replay.rest())
         del newest, replay
 
 
 def _rows_alone(each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
     rows = rows_kept(kept, batch)
-    return [each(rows_in(rows))] if rows.num_rows else []
+    return [each(StoredRows(rows))] if rows.num_rows else []
 
 
 def _replayed(replay: Replay, each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
-    return [each(rows_in(rows)) for rows in replay.over(rows_kept(kept, batch)) if rows.num_rows]
+    return [each(StoredRows(rows)) for rows in replay.over(rows_kept(kept, batch)) if rows.num_rows]
 
 
 def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:

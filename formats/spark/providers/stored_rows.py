@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -20,25 +21,27 @@ from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Some rows. Bytes are copied only where a batch is asked for of rows that were not read as one."""
+    """Some rows: keys and values, or a batch (key, value). Bytes are copied only where a batch is asked for of rows
+    that were not read as one."""
 
-    keys: Cells
-    values: Cells
-    _batch: pa.RecordBatch | None = None
+    stored: tuple[Cells, Cells] | pa.RecordBatch
+
+    @cached_property
+    def keys(self) -> Cells:
+        """The keys as they are stored."""
+        return self.stored[0] if isinstance(self.stored, tuple) else cells_of(self.stored.column(0))
+
+    @cached_property
+    def values(self) -> Cells:
+        """The values as they are stored."""
+        return self.stored[1] if isinstance(self.stored, tuple) else cells_of(self.stored.column(1))
 
     @property
     def batch(self) -> pa.RecordBatch:
         """The rows (key: binary, value: binary)."""
-        if self._batch is not None:
-            return self._batch
-        return pa.RecordBatch.from_arrays(
-            [self.keys.copied(corrupt_row), self.values.copied(corrupt_row)], schema=ROW_SCHEMA
-        )
-
-
-def rows_in(batch: pa.RecordBatch) -> StoredRows:
-    """The rows of a batch (key, value)."""
-    return StoredRows(cells_of(batch.column(0)), cells_of(batch.column(1)), batch)
+        if not isinstance(self.stored, tuple):
+            return self.stored
+        return pa.RecordBatch.from_arrays([cells.copied(corrupt_row) for cells in self.stored], schema=ROW_SCHEMA)
 
 
 # Ranges of stored keys, and the rows and changes within them
