@@ -21,6 +21,7 @@ from statestore.formats.kafka.directory import database_copies
 from statestore.formats.places import fetched_parts
 from statestore.formats.places.kept_results import forget_results
 from statestore.formats.rocksdb import kept_tables
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import families_of
 from statestore.formats.rocksdb.scan import READER, scan_rocksdb
 
@@ -71,7 +72,8 @@ def test_a_key_of_a_flink_checkpoint_reads_a_block_of_the_tables_that_may_have_i
     first = flink_snapshots.FIRST_KEY
 
     def ask(number: int) -> list[Any]:
-        return table.scan(filter=("key", "=", first + number)).read_all().to_pylist()
+        found: list[Any] = table.scan(filter=("key", "=", first + number)).read_all().to_pylist()
+        return found
 
     refuse_copies(monkeypatch)
     ask(5)
@@ -175,7 +177,7 @@ def check_random_ranges(folder: Path, chance: random.Random, patch: pytest.Monke
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".sst" and path.is_file()}
     for _ in range(8):
         keys = sorted({random_key(chance) for _ in range(chance.randrange(1, 30))})
-        ranges = [kept_tables.KeyRange(key, key + b"\0") for key in keys]
+        ranges = [KeyRange(key, key + b"\0") for key in keys]
         found = kept_tables.looked_up(
             lambda: [(families_of(files, str(folder))["default"], lambda entry: str(folder / entry.name))], ranges, None
         )
