@@ -4,11 +4,13 @@
     python benchmarks/checkpoint_keys.py --quick         a tenth of them
     python benchmarks/checkpoint_keys.py --only kafka    of one engine, or whose name has this text
 
-``one key`` is the median of gets of single keys, each of which opens the state anew, ``keys`` one read of a thousand
-keys by a filter. The floor of both is rocksdict: it opens a directory of the same table files, and seeks each key with
-an iterator. Of Flink's savepoints and Spark's HDFS-backed checkpoints, which have no index, the floor is a scan of the
-whole state, in the same process. ``ratio`` is the processor time over that of the floor, ``files`` are those that a
-read opens in Python, ``bytes`` those that it reads in all. Rows are compared with what was written.
+``one key`` is the median of gets of single keys, each of which opens the state anew, ``100 keys`` and ``1000 keys``
+one read of so many by a filter, ``history`` the history of a key, ``keys alone`` a scan of the column ``key``. The
+floor of keys is rocksdict: it opens a directory of the same table files, and seeks each key with an iterator. Of
+Flink's savepoints and Spark's HDFS-backed checkpoints, which have no index, of 200 partitions, histories and ``keys
+alone`` the floor is a scan of the whole state, in the same process. ``ratio`` is the processor time over that of the
+floor, ``files`` are those that a read opens in Python, ``bytes`` those that it reads in all. Rows are compared with
+what was written.
 """
 
 from __future__ import annotations
@@ -33,11 +35,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # a script has neithe
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support.checkpoints.large_checkpoints import words, write_checkpoint
+from support.checkpoints.rocksdb_checkpoints import write_partitions
 
 import statestore
 from benchmarks.engines import flink_snapshots, kafka_directory
 
-ROWS, ROUNDS, ASKED, SINGLE = 500_000, 5, 1000, 10
+ROWS, ROUNDS, ASKED, SINGLE, PARTITIONS = 500_000, 5, 1000, 10, 200
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Place:
     tables: Path | None = None
     family: str = "default"
     options: Mapping[str, str] = field(default_factory=dict)
+    has_past: bool = True
 
 
 def flink(folder: Path, rows: int) -> Iterator[Place]:
@@ -79,15 +83,22 @@ def kafka(folder: Path, rows: int) -> Iterator[Place]:
         tables = folder / "0_0" / where if None not in families.values() else None
         yield Place(
             f"Kafka, {name}", folder, name, lambda n: kafka_directory.key(n).decode(), kafka_directory.key, tables,
-            family, options,
+            family, options, has_past=False,
         )  # fmt: skip
 
 
 def spark(folder: Path, rows: int) -> Iterator[Place]:
-    """One partition, so that the floor is its scan: others would not be read."""
-    write_checkpoint(folder, rows, 2, 1, snapshots=1)
+    """One partition, so that the floor is its scan: others would not be read. Then many partitions."""
+    write_checkpoint(folder / "one", rows, 2, 1, snapshots=1)
+    write_checkpoint(folder / "many", rows, 2, PARTITIONS, hashed=True)
+    write_partitions(folder / "tables", rows, PARTITIONS)
     names = words(np.arange(rows)).tolist()
-    yield Place("Spark, HDFS-backed", folder, "state", lambda n: {"word": names[n].decode()})
+    for name, place in (
+        ("HDFS-backed", "one"),
+        (f"HDFS-backed, {PARTITIONS} partitions", "many"),
+        (f"RocksDB, {PARTITIONS} partitions", "tables"),
+    ):
+        yield Place(f"Spark, {name}", folder / place, "state", lambda n: {"word": names[n].decode()})
 
 
 ENGINES: dict[str, Callable[[Path, int], Iterator[Place]]] = {"flink": flink, "kafka": kafka, "spark": spark}
@@ -139,41 +150,56 @@ def measure(place: Place, rows: int, scratch: Path) -> None:
     numbers = [number for number in range(1, rows, rows // ASKED) if number % 100 != 6][:ASKED]
     keys = [place.key(number) for number in numbers]
 
-    def many() -> int:
-        return len(table.scan(filter=("key", "in", keys)).read_all())
+    def read(asked: list[Any]) -> int:
+        return len(table.scan(filter=("key", "in", asked)).read_all())
 
-    assert many() == len(keys), (place.name, many(), len(keys))
+    assert read(keys) == len(keys), (place.name, read(keys), len(keys))
     assert all(table.get(key) is not None for key in keys[:SINGLE]), place.name
-    singles = numbers[:SINGLE]
+    singles, hundred = numbers[:SINGLE], numbers[:: len(numbers) // 100][:100]
+    some = [place.key(number) for number in hundred]
 
     def whole() -> int:
         return sum(batch.num_rows for batch in table.scan())
 
-    for name, ours, asked, calls in (
-        ("one key", lambda: [table.get(place.key(number)) for number in singles], singles, SINGLE),
-        ("keys", many, numbers, 1),
-    ):
+    def keys_alone() -> int:
+        return sum(batch.num_rows for batch in table.scan(columns=["key"]))
+
+    def histories() -> int:
+        return sum(len(table.history(key=key).read_all()) for key in keys[:SINGLE])
+
+    assert keys_alone() == whole(), place.name
+    loads: list[tuple[str, Callable[[], Any], list[int], int]] = [
+        ("one key", lambda: [table.get(key) for key in keys[:SINGLE]], singles, SINGLE),
+        ("100 keys", lambda: read(some), hundred, 1),
+        ("1000 keys", lambda: read(keys), numbers, 1),
+        ("keys alone", keys_alone, [], 1),
+    ]
+    if place.has_past:
+        assert histories() >= SINGLE, place.name
+        loads.append(("history", histories, [], SINGLE))
+    for name, ours, asked, calls in loads:
+        is_seek = place.tables is not None and bool(asked)
         floors: list[Callable[[], Any]] = [whole]
-        if place.tables is not None:
+        if is_seek:
             groups = [[each] for each in asked] if calls > 1 else [asked]
             floors = [lambda groups=groups: [floor_of(place, group, scratch) for group in groups]]  # type: ignore[misc]
             assert sum(floor_of(place, group, scratch) for group in groups) == len(asked), place.name
         mine, other = [], []
         for _ in range(ROUNDS):
-            read, opened = bytes_read(), OPENED[0]
+            begun, opened = bytes_read(), OPENED[0]
             mine.append(seconds(ours) / calls)
-            read, opened = (bytes_read() - read) // calls, (OPENED[0] - opened) // calls
-            other.append(seconds(floors[0]) / (calls if place.tables is not None else 1))
+            taken, opened = (bytes_read() - begun) // calls, (OPENED[0] - opened) // calls
+            other.append(seconds(floors[0]) / (calls if is_seek else 1))
         ours_ms, floor_ms = (statistics.median(each) * 1e3 for each in (mine, other))
         print(
             json.dumps(
                 {
                     "measure": f"{place.name}: {name}",
-                    "floor": "rocksdict" if place.tables is not None else "scan",
+                    "floor": "rocksdict" if is_seek else "scan",
                     "ratio": round(ours_ms / floor_ms, 3),
                     "ms": [round(ours_ms, 2), round(floor_ms, 2)],
                     "files": opened,
-                    "bytes": read,
+                    "bytes": taken,
                     "size": sum(file.stat().st_size for file in place.path.rglob("*") if file.is_file()),
                 }
             ),

@@ -14,7 +14,7 @@ from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.engine import StateAt
 from statestore.formats.flink.serializers.type_search import of_kryo
 from statestore.formats.flink.snapshot.handles import RocksHandle
-from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
+from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, opened_database
 from statestore.formats.flink.state_at import KeyedAt
 from statestore.formats.flink.streams.keyed_columns import framed_rows, prefix_width
 from statestore.formats.flink.streams.keyed_reading import KeyedReading, read_database
@@ -118,7 +118,11 @@ def _of_databases(readings: Sequence[KeyedReading], handles: Sequence[RocksHandl
     before, after = readings
     width, family = prefix_width(before.groups), before.form.name
     within = KeyRange(before.first.to_bytes(width, "big"), successor(before.last.to_bytes(width, "big")))
-    with opened_database(before.files, handles[0]) as old, opened_database(after.files, handles[1]) as new:
+    wanted = Lookup(family, [within], whole=True)
+    with (
+        opened_database(before.files, handles[0], wanted) as old,
+        opened_database(after.files, handles[1], wanted) as new,
+    ):
         held: list[Differing] = []
         if not all(family in family_names(each) for each in (old, new)):
             gone, come = (list(read_database(*side, [within])) for side in zip(readings, handles, strict=True))

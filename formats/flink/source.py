@@ -74,6 +74,7 @@ class Found:
 
     snapshots: dict[int, OpenedSnapshot] = field(default_factory=dict)
     shown: dict[str, ShownState] = field(default_factory=dict)
+    infos: dict[str, StateInfo] = field(default_factory=dict)
     at: MutableMapping[tuple[str, int], StateAt] = field(default_factory=WeakValueDictionary)
     gone: set[int] = field(default_factory=set)
     times: list[Mapping[int, int]] = field(default_factory=list)
@@ -119,8 +120,10 @@ class FlinkSource(Source):
         return called[0].name if len(called) == 1 else None
 
     def info(self, state: str) -> StateInfo:
-        found = self._shown(state)
-        return state_info(state, found, self._newest_operator(found))
+        if state not in self.found.infos:
+            found = self._shown(state)
+            self.found.infos[state] = state_info(state, found, self._newest_operator(found))
+        return self.found.infos[state]
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         operator = self._shown(state).identity[0]

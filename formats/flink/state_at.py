@@ -157,7 +157,7 @@ class KeyedAt(OperatorAt):
         if change is not None:
             stored, form = replaced(stored, change), replaced(form, change)
             others = {name: replaced(each, change) for name, each in others.items()}
-        reading = replace(self.reading(part.first, part.last, wanted), form=form, others=others)
+        reading = replace(self.reading(part.first, part.last, wanted), form=form, others=others, asked=part.groups)
         found = self._stored_rows(reading, stored, part, filters)
         if form.schema != self.columns:
             found = (_in_columns(batch, self.columns, wanted) for batch in found)

@@ -34,11 +34,15 @@ MOST_RANGES = 4096
 
 @dataclass(frozen=True)
 class GroupsPart:
-    """Rows in key groups ``first`` to ``last`` of a subtask, by its place among those that have the state."""
+    """Rows in key groups ``first`` to ``last`` of a subtask, by its place among those that have the state.
+
+    ``groups``: of these, the only ones that are read; None: all.
+    """
 
     stored: int
     first: int
     last: int
+    groups: frozenset[int] | None = None
     rows: int | None = None
 
 
@@ -122,23 +126,28 @@ def parts_of(
 ) -> list[GroupsPart]:
     """Parts with all rows of the asked key groups, each with some MiB of state or one key group.
 
-    ``is_lookup``: of these key groups only few keys are read. A database is then one part, which is opened once.
+    ``is_lookup``: of these key groups only few keys are read. They are then one part, whose files are opened once.
     """
     return [
-        GroupsPart(number, first, last)
+        GroupsPart(number, first, last, frozenset(asked) if is_lookup and asked is not None else None)
         for number, handle in enumerate(handles)
-        for first, last in _spans(handle, asked, is_whole=is_lookup or not is_local)
+        for first, last in _spans(handle, asked, is_lookup=is_lookup, is_local=is_local)
     ]
 
 
 def _spans(
-    handle: KeyGroupHandle | RocksHandle | ChangelogHandle, asked: set[int] | None, *, is_whole: bool
+    handle: KeyGroupHandle | RocksHandle | ChangelogHandle,
+    asked: set[int] | None,
+    *,
+    is_lookup: bool,
+    is_local: bool,
 ) -> Iterator[tuple[int, int]]:
     """Yield the first and the last key group of each part of a handle."""
     end = handle.first_group + handle.groups
     if not handle.groups or (asked is not None and not any(handle.first_group <= each < end for each in asked)):
         return
-    if isinstance(handle, ChangelogHandle) or (isinstance(handle, RocksHandle) and is_whole):
+    is_few = is_lookup and (asked is not None or isinstance(handle, RocksHandle))
+    if is_few or isinstance(handle, ChangelogHandle) or (isinstance(handle, RocksHandle) and not is_local):
         # Each part would fetch the whole database or changelog, or open the database for a few keys.
         mine = [each for each in range(handle.first_group, end) if asked is None or each in asked]
         yield mine[0], mine[-1]

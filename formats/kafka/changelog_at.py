@@ -7,7 +7,7 @@ versioned stores are valid by their own timestamps (KIP-889).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from statestore.formats.bytes.newest_of_keys import MOST_KEYS, newest_passes
 from statestore.formats.engine import HoldsPast
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges
+from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges, of_keys
 from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS, neighbours
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
 from statestore.formats.kafka.changelogs.records import COLUMNS, Records, offset_column
@@ -96,8 +96,8 @@ class ChangelogAt(HoldsPast):
             for batch in self.past_rows(part, columns, filters):
                 yield batch.filter(batch.column("valid_to").is_null()).drop_columns(["valid_to"])
             return
-        for batch in replayed([part.log], self.moment, columns=_READ):
-            rows = self._decoded(batch, part)
+        for batch in replayed([part.log], self.moment, columns=_READ, keys=self._keys(filters)):
+            rows = self._decoded(batch, part, columns)
             yield without_expired(rows) if self.hide_expired else rows
 
     def past_from(self) -> int | None:
@@ -135,14 +135,14 @@ class ChangelogAt(HoldsPast):
         if self._is_versioned:
             for batch in versions([log], VersionedRules(self.retention), self.moment, expired=True):
                 batch = batch.rename_columns({"valid_from": "timestamp"})
-                rows = self._decoded(batch, part, ends=batch.column("valid_to"))
+                rows = self._decoded(batch, part, columns, ends=batch.column("valid_to"))
                 yield without_expired(rows) if self.hide_expired else rows
             return
         for found in in_key_ranges(partial(keyed, log, self.moment), log.partition, keys=self._keys(filters)):
             batch = _intervals(found)
             for begin in range(0, len(batch), BATCH_ROWS):
                 piece = batch.slice(begin, BATCH_ROWS)
-                rows = self._decoded(piece, part, piece.column("valid_from"), piece.column("valid_to"))
+                rows = self._decoded(piece, part, columns, piece.column("valid_from"), piece.column("valid_to"))
                 if EXPIRED in rows.schema.names:  # it is about now, and the rows are those of any moment
                     at = rows.schema.get_field_index(EXPIRED)
                     rows = rows.set_column(at, EXPIRED, pa.nulls(len(rows), pa.bool_()))
@@ -207,10 +207,15 @@ class ChangelogAt(HoldsPast):
         return encoded_keys(self.form, kind, filters) if kind.rows in ("plain", "versioned") else None
 
     def _decoded(
-        self, batch: pa.RecordBatch, part: LogPart, starts: pa.Array | None = None, ends: pa.Array | None = None
+        self,
+        batch: pa.RecordBatch,
+        part: LogPart,
+        wanted: Collection[str],
+        starts: pa.Array | None = None,
+        ends: pa.Array | None = None,
     ) -> pa.RecordBatch:
         """Records (`_READ`) as rows of the state; with their intervals, in milliseconds, where they are given."""
-        rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch))
+        rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch), wanted)
         record = rows.column("record")
         columns = {name: rows.column(name) for name in rows.schema.names if name not in _NOT_SHOWN}
         columns[OFFSET] = batch.column("offset").take(record)
@@ -289,23 +294,37 @@ def replayed(
     columns: tuple[str, ...] = COLUMNS,
     most_keys: int = MOST_KEYS,
     held_bytes: int = HELD_BYTES,
+    keys: Collection[bytes] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an unversioned store at a moment: columns of RECORDS, each row the record that wrote it.
+
+    ``keys``: only the rows of these raw keys.
 
     Rows come in the order of partitions and offsets, or, over ``most_keys`` keys in a partition, in several such runs.
     Up to ``held_bytes`` of records are held between the two readings of a partition. Raises as the logs do.
     """
     for log in logs:
-        yield from in_order(partial(_batch, columns), newest_of(log, moment, most_keys, held_bytes), reading_threads())
+        read = partial(_keyed, log, moment, keys)
+        yield from in_order(partial(_batch, columns), newest_of(read, most_keys, held_bytes), reading_threads())
 
 
 def _batch(columns: tuple[str, ...], records: Records) -> pa.RecordBatch:
     return records.batch(columns)
 
 
-def newest_of(log: RecordLog, moment: LogMoment, most_keys: int, held_bytes: int) -> Iterator[Records]:
+def _keyed(log: RecordLog, moment: LogMoment, keys: Collection[bytes] | None) -> Iterator[Records]:
+    """Yield the records of a prefix that have a key, of some keys alone where these are given."""
+    for records in keyed(log, moment):
+        asked = None if keys is None else of_keys(records.key, keys)
+        if asked is None:
+            yield records
+        elif len(asked):
+            yield records.select(asked)
+
+
+def newest_of(read: Callable[[], Iterator[Records]], most_keys: int, held_bytes: int) -> Iterator[Records]:
     """Yield the newest record of each key of one partition, without deletes."""
-    reader = Rereader(partial(keyed, log, moment), _held_bytes, held_bytes)
+    reader = Rereader(read, _held_bytes, held_bytes)
     for noted in newest_passes(most_keys):
         for records in reader.read():
             noted.note(records.key)

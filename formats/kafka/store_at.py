@@ -33,6 +33,7 @@ from statestore.formats.kafka.stores.store_rows import (
     StoredRows,
     databases_until,
     find_segments,
+    looked_up_rows,
     read_database,
     read_versioned,
 )
@@ -102,7 +103,7 @@ class StoreAt(StateAt):
         return found
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
-        for batch in self._read(part, filters):
+        for batch in self._read(part, columns, filters):
             shown = self._shown(batch, part)
             yield without_expired(shown) if self.hide_expired else shown
 
@@ -122,14 +123,16 @@ class StoreAt(StateAt):
             return True
         return False if name == CURRENT else None
 
-    def _read(self, part: DatabasePart, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, part: DatabasePart, columns: Collection[str], filters: Sequence[Filter]
+    ) -> Iterator[pa.RecordBatch]:
         """Decoded rows of a database that may pass the filters."""
         form, kind = self.store.form, self.store.kind
         keys = encoded_keys(self.store.form, kind, filters)
         first, last = time_bounds(kind.rows, filters)
 
         def decoded(rows: pa.RecordBatch, family: str) -> pa.RecordBatch:
-            return stored_rows(form, family, rows.column(0), rows.column(1))
+            return stored_rows(form, family, rows.column(0), rows.column(1), columns)
 
         def each(stored: StoredRows) -> pa.RecordBatch:
             rows = stored.rows
@@ -137,32 +140,35 @@ class StoreAt(StateAt):
                 rows = rows_of_keys(kind.rows, rows, keys)
             return decoded(rows, stored.family)
 
-        with self._opened(part) as copy:
-            if kind.rows == "versioned":
-                ranges = [(key, key + b"\0") for key in sorted(keys)] if keys is not None else [(None, None)]
-                batches = read_versioned(copy, key_ranges=ranges)
+        if kind.rows == "versioned":
+            with self._opened(part) as copy:
+                versioned = [(key, key + b"\0") for key in sorted(keys)] if keys is not None else [(None, None)]
+                batches = read_versioned(copy, key_ranges=versioned)
                 yield from in_order(lambda rows: decoded(rows, kind.families[0]), batches, reading_threads())
-                return
-            if keys is not None:
-                bounds = (0 if first is None else first, 2**63 - 1 if last is None else last)
-                ranges_of_keys = [key_range(kind.rows, key, *bounds) for key in keys]
-            elif first is not None or last is not None:
-                low, high = -(2**63) if first is None else first, 2**63 - 1 if last is None else last
-                ranges_of_keys = [time_range(kind.rows, low, high)]
-            else:
-                ranges_of_keys = list(ALL)
-            yield from read_database(
-                copy,
-                each,
-                families=kind.families,
-                start=part.database.start,
-                key_ranges=ranges_of_keys,
-                lookup=keys is not None and begins_with_key(kind.rows),
-            )
+            return
+        few = keys is not None and begins_with_key(kind.rows)
+        if keys is not None:
+            bounds = (0 if first is None else first, 2**63 - 1 if last is None else last)
+            ranges = [key_range(kind.rows, key, *bounds) for key in keys]
+        elif first is not None or last is not None:
+            low, high = -(2**63) if first is None else first, 2**63 - 1 if last is None else last
+            ranges = [time_range(kind.rows, low, high)]
+        else:
+            ranges = list(ALL)
+        start = part.database.start
+        found = looked_up_rows(self._folder(part), kind.families, start, ranges) if few else None
+        if found is not None:
+            yield from map(each, found)
+            return
+        with self._opened(part) as copy:
+            yield from read_database(copy, each, families=kind.families, start=start, key_ranges=ranges, lookup=few)
+
+    def _folder(self, part: DatabasePart) -> Folder:
+        return self.folder.at(*part.database.path.split("/"))
 
     @contextmanager
     def _opened(self, part: DatabasePart) -> Iterator[Path]:
-        folder = self.folder.at(*part.database.path.split("/"))
+        folder = self._folder(part)
         with opened_copy(folder) as copy:
             if not self.allow_unflushed:
                 _check_flushed(copy, folder, part.partition)
@@ -225,7 +231,7 @@ class VersionedAt(StoreAt, HoldsPast):
         return "; nothing on disk names the history retention: give it with option retention, and the past is longer"
 
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
-        for batch in self._read(part, filters):
+        for batch in self._read(part, columns, filters):
             shown = self._shown(batch, part)
             yield without_expired(shown) if self.hide_expired else shown
 

@@ -71,7 +71,7 @@ def verified_block(descriptor: int, handle: BlockHandle, checksums: Checksums, p
     if len(raw) < handle.size + TRAILER:
         raise corrupt(path, f"found its end at byte {handle.offset + len(raw)}, expected a block there")
     payload, codec = raw[: handle.size], raw[handle.size]
-    actual, expected = _checksum(raw[: handle.size + 1], handle.offset, checksums), int.from_bytes(raw[-4:], "little")
+    actual, expected = checksum_of(raw[: handle.size + 1], handle.offset, checksums), int.from_bytes(raw[-4:], "little")
     if actual != expected:
         raise corrupt(path, f"{where}: a block has checksum {actual:#010x}, expected {expected:#010x}")
     return payload, codec
@@ -118,8 +118,9 @@ def _plain(packed: bytes, codec: int, length: int | None, most: int) -> bytes:
     return plain
 
 
-def _checksum(block: bytes, offset: int, checksums: Checksums) -> int:
-    """The 32 bits that are stored behind a block, which is its payload and the byte of its compression."""
+def checksum_of(block: bytes, offset: int, checksums: Checksums) -> int:
+    """The 32 bits that are stored behind a block, which is its payload and the byte of its compression, or in a footer
+    that has zeros in their place."""
     kind = checksums.kind
     if kind == NO_CHECKSUM:  # RocksDB stores zeros, which format 6 mixes like other checksums
         found = 0

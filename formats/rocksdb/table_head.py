@@ -20,12 +20,20 @@ from statestore.formats.notices import is_verification
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
-from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, Checksums, read_block, verified_block
+from statestore.formats.rocksdb.stored_blocks import (
+    TRAILER,
+    BlockHandle,
+    Checksums,
+    checksum_of,
+    read_block,
+    verified_block,
+)
 
 BINARY_INDEX, HASH_INDEX, TWO_LEVEL_INDEX = 0, 1, 2
 MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _OLD_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER, _OLD_FOOTER = 53, 48
+_CHECKSUM = 5  # where a footer has its own
 NEWEST_FORMAT, HANDLES_IN_METAINDEX = 6, 6
 _PROPERTIES, _INDEX, _COMPRESSION = b"rocksdb.properties", b"rocksdb.index", b"rocksdb.compression"
 _REFUSED = (b"rocksdb.range_del", b"rocksdb.range_del2", b"rocksdb.compression_dict")
@@ -190,11 +198,14 @@ def _footer(descriptor: int, size: int, path: str) -> tuple[Checksums, int, Bloc
         return Checksums(kind, 0), version, next_handle(fields), next_handle(fields)
     if fields.take(4) != bytes.fromhex("3e007a00"):
         raise Unreadable(f"{path} has an unknown footer")
-    fields.take(4)  # skip the footer's own checksum: every block that its handles lead to is verified itself
+    stored = int.from_bytes(fields.take(4), "little")
     base, meta_size = int.from_bytes(fields.take(4), "little"), int.from_bytes(fields.take(4), "little")
     meta_offset = size - FOOTER - TRAILER - meta_size
     if meta_offset < 0:
         raise Malformed(f"a metaindex of {meta_size} bytes")
+    own = checksum_of(tail[:_CHECKSUM] + bytes(4) + tail[_CHECKSUM + 4 :], size - FOOTER, Checksums(kind, base))
+    if own != stored:
+        raise corrupt(path, f"its footer has checksum {own:#010x}, expected {stored:#010x}")
     return Checksums(kind, base), version, BlockHandle(meta_offset, meta_size), None
 
 

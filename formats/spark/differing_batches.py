@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.rocksdb.rows import BATCH_ROWS
 from statestore.formats.rocksdb.stored_difference import Differing
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
@@ -22,9 +21,9 @@ from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.history import PartitionBatches, read_written_ends, tells_rows_apart
 from statestore.formats.spark.key_lookup import placed_columns
 from statestore.formats.spark.providers.partition_load import Partition, has_change_file, open_partition, uid_of
-from statestore.formats.spark.state_columns import decode_columns, decoder_of
+from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.state_difference import are_zips, differing_rows
-from statestore.formats.spark.state_rows import record_batch, row_form
+from statestore.formats.spark.state_rows import state_decoder
 from statestore.formats.spark.untouched_partitions import touched_partitions
 
 RowPair = tuple[Sequence[pa.RecordBatch], Sequence[pa.RecordBatch]]
@@ -107,8 +106,5 @@ def _decoded(old: BatchSide, new: BatchSide, number: int, found: Sequence[Differ
 
 
 def _rows(side: BatchSide, number: int, stored: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    form = row_form(side.checkpoint, side.state_view)
-    decoder = decoder_of(side.checkpoint, side.state_view, form, side.columns, partition=number)
-    rows = pa.concat_batches(stored)
-    columns = decode_columns(decoder, cells_of(rows.column(0)), cells_of(rows.column(1))).columns
-    return [renamed(record_batch(columns, side.state_view, number))]
+    made = state_decoder(side.checkpoint, side.state_view, number, side.columns)
+    return [renamed(made(StoredRows(pa.concat_batches(stored))))]

@@ -42,13 +42,14 @@ class KeyLookup:
     keys: int | None = None
     placed: tuple[tuple[int, tuple[KeyRange, ...]], ...] | None = None
 
-    def ranges_in(self, partition: int, count: int) -> tuple[KeyRange, ...]:
-        """The ranges of the keys that can be in one of ``count`` partitions."""
+    def ranges_in(self, partitions: Sequence[int], count: int) -> list[tuple[KeyRange, ...]]:
+        """The ranges of the keys that can be in each of some partitions, of ``count`` in all."""
         if self.placed is None or not count:
-            return self.ranges
-        return _joined(
-            [each for place, ranges in self.placed if partition_of(place, count) == partition for each in ranges]
-        )
+            return [self.ranges] * len(partitions)
+        found: dict[int, list[KeyRange]] = {each: [] for each in partitions}
+        for place, ranges in self.placed:
+            found.get(partition_of(place, count), []).extend(ranges)
+        return [_joined(each) for each in found.values()]
 
     @property
     def bounds(self) -> tuple[KeyBounds, ...]:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.formats.engine import DeltaPart
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -24,11 +26,12 @@ from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.key_lookup import KeyLookup, key_lookup, placement_hashes
-from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes
+from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes, stored_rows
 from statestore.formats.spark.providers.partition_splits import split_history
-from statestore.formats.spark.providers.stored_rows import MANY_RANGES, KeyBounds
+from statestore.formats.spark.providers.stored_rows import MANY_RANGES, KeyBounds, StoredRows
 from statestore.formats.spark.readable_batches import explained, explained_damage
 from statestore.formats.spark.rows.key_placement import partition_of
+from statestore.formats.spark.state_rows import Made
 from statestore.formats.values.filters import Filter
 
 if TYPE_CHECKING:
@@ -210,11 +213,7 @@ def lookup_parts(
     shares = [tuple(partitions[number::groups]) for number in range(groups)]
     most = partial(_most_rows, checkpoint, state_view, lookup)
     count = state_view.store.count
-    return [
-        LookupPart(share, tuple(lookup.ranges_in(each, count) for each in share), False, most(share))
-        for share in shares
-        if share
-    ]
+    return [LookupPart(share, tuple(lookup.ranges_in(share, count)), False, most(share)) for share in shares if share]
 
 
 def _most_rows(
@@ -233,27 +232,43 @@ def _most_rows(
 
 
 def read_lookup(
-    part: LookupPart, read: Callable[[int, Sequence[KeyRange]], Iterator[pa.RecordBatch]]
+    checkpoint: Checkpoint, state_view: StateView, part: LookupPart, decoder: Callable[[int | Ints], Made]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the keys, and perhaps some others. ``read`` reads ranges of keys in one partition."""
-    waiting: list[pa.RecordBatch] = []
+    """Rows of the keys, and perhaps some others. ``decoder`` makes the decoder of a partition, or of rows of several.
+
+    Rows of several partitions are decoded at once: each call of the decoder costs as much as many rows.
+    """
+    waiting: list[tuple[int, pa.RecordBatch]] = []
     rows = 0
     for partition, ranges in zip(part.partitions, part.ranges, strict=True):
-        for batch in read(partition, ranges):
-            if batch.num_rows:
-                waiting.append(batch)
-                rows += batch.num_rows
+        source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
+        for stored in stored_rows(source, lambda found: found.batch, lookup=ranges):
+            waiting.append((partition, stored))
+            rows += stored.num_rows
             if rows >= _JOINED_ROWS:
-                yield from _joined(waiting)
+                yield from _decoded(waiting, decoder)
                 waiting, rows = [], 0
         if part.single and waiting:
-            break
-    yield from _joined(waiting)
+            found = list(_decoded(waiting, decoder))
+            yield from found
+            if found:
+                return
+            waiting, rows = [], 0
+    yield from _decoded(waiting, decoder)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of batches as one, because each batch that is handed on costs as much as many rows."""
-    if len(batches) < 2:
-        yield from batches
+def _decoded(
+    stored: Sequence[tuple[int, pa.RecordBatch]], decoder: Callable[[int | Ints], Made]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of stored ones, each with its partition, if there are any."""
+    batches = [batch for _, batch in stored]
+    joined = pa.Table.from_batches(batches).combine_chunks().to_batches() if len(stored) > 1 else []
+    if len(joined) == 1:
+        numbers = np.repeat([number for number, _ in stored], [batch.num_rows for batch in batches])
+        try:
+            found = [decoder(numbers)(StoredRows(joined[0]))]
+        except StateStoreError:  # the error of one partition says which it is
+            found = [decoder(number)(StoredRows(batch)) for number, batch in stored]
     else:
-        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+        found = [decoder(number)(StoredRows(batch)) for number, batch in stored]
+    yield from (batch for batch in found if batch.num_rows)

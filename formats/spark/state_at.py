@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from statestore.formats.engine import (
     StateFile,
 )
 from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
@@ -36,7 +36,14 @@ from statestore.formats.spark.readable_batches import (
     explained_damage,
 )
 from statestore.formats.spark.rows.key_placement import partition_of
-from statestore.formats.spark.state_rows import read_state, read_unsafe, unsafe_columns
+from statestore.formats.spark.state_rows import (
+    Made,
+    read_state,
+    read_unsafe,
+    state_decoder,
+    unsafe_columns,
+    unsafe_decoder,
+)
 from statestore.formats.spark.state_size import rows_of
 from statestore.formats.values.filters import Filter, mask
 
@@ -110,6 +117,12 @@ class CheckpointAt(StateAt):
         fields: Mapping[str, Collection[str]],
         filters: Sequence[Filter],
     ) -> Iterator[pa.RecordBatch]:
+        if isinstance(part, LookupPart):
+
+            def decoder(partition: int | Ints) -> Made:
+                return state_decoder(self.checkpoint, self.state_view, partition, columns, fields)
+
+            return map(renamed, read_lookup(self.checkpoint, self.state_view, part, decoder))
         read = partial(read_state, self.checkpoint, self.state_view, columns=columns, fields=fields)
         return map(renamed, self._of_part(part, read))
 
@@ -137,23 +150,22 @@ class CheckpointAt(StateAt):
         unsafe: Collection[str],
         filters: Sequence[Filter],
     ) -> Iterator[pa.RecordBatch]:
-        def read(partition: int, **within: Any) -> Iterator[pa.RecordBatch]:
-            return read_unsafe(self.checkpoint, self.state_view, partition, columns, unsafe, filters, **within)
+        def decoder(partition: int | Ints) -> Made:
+            return unsafe_decoder(self.checkpoint, self.state_view, partition, columns, unsafe, filters)
 
+        if isinstance(part, LookupPart):
+            return read_lookup(self.checkpoint, self.state_view, part, decoder)
+        read = partial(read_unsafe, self.checkpoint, self.state_view, columns=columns, unsafe=unsafe, filters=filters)
         return self._of_part(part, read)
 
     def rows_of_partition(self, columns: Collection[str], partition: int) -> Iterator[pa.RecordBatch]:
         """Return the rows of one partition."""
         return self.rows(PartitionPart(partition), columns, ())
 
-    def _of_part(
-        self, part: PartitionPart | LookupPart, read: Callable[..., Iterator[pa.RecordBatch]]
-    ) -> Iterator[pa.RecordBatch]:
-        if isinstance(part, LookupPart):
-            return read_lookup(part, lambda partition, ranges: read(partition, lookup=ranges))
+    def _of_part(self, part: PartitionPart, read: Callable[..., Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         ranges = None if part.keys == (None, None) else [part.keys]
         base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
-        return read(part.partition, base_version=base, key_ranges=ranges)
+        return read(partition=part.partition, base_version=base, key_ranges=ranges)
 
     def count(self) -> int | None:
         return None if self.shown.snapshot is not None else rows_of(self.checkpoint, self.state_view)

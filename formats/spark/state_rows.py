@@ -8,13 +8,14 @@ Columns are those of Spark's own ``statestore`` source, see ``state_views``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import cells_of, ends_of
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, value_schemas
@@ -28,6 +29,7 @@ from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
 from statestore.formats.spark.rows.strict_rows import checked_form
 from statestore.formats.spark.rows.unsafe_row import is_checkable
 from statestore.formats.spark.state_columns import (
+    Decoded,
     Decoder,
     decode_columns,
     decoder_of,
@@ -63,22 +65,40 @@ def read_state(
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there, CorruptError
     SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
-    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), columns, fields, partition=partition)
-    names = [name for name in state_view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
     if state_view.shape == "map" and not state_view.flat:
         rows = stored_rows(
             source, lambda rows: rows.batch, base_version=base_version, key_ranges=key_ranges, lookup=lookup
         )
-        whole = decoder_of(checkpoint, state_view, decoder.form, partition=partition)
+        names = [name for name in state_view.schema.names if columns is None or name in columns]
+        whole = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), partition=partition)
         yield from (batch.select(names) for batch in _whole_maps(whole, rows, partition))
         return
+    made = state_decoder(checkpoint, state_view, partition, columns, fields)
+    yield from stored_rows(source, made, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
 
-    def decoded(rows: StoredRows) -> pa.RecordBatch:
+
+Made = Callable[[StoredRows], pa.RecordBatch]
+
+
+def state_decoder(
+    checkpoint: Checkpoint,
+    state_view: StateView,
+    partition: int | Ints,
+    columns: Collection[str] | None,
+    fields: Mapping[str, Collection[str]] | None = None,
+) -> Made:
+    """The function from stored rows to the rows that `read_state` yields; ``partition`` is that of each row, or of
+    all."""
+    form, number = row_form(checkpoint, state_view), partition if isinstance(partition, int) else None
+    decoder = decoder_of(checkpoint, state_view, form, columns, fields, partition=number)
+    names = [name for name in state_view.schema.names if columns is None or name in columns]
+
+    def made(rows: StoredRows) -> pa.RecordBatch:
         found = decode_columns(decoder, rows.keys, rows.values)
-        return record_batch(found.columns, state_view, partition).select(names)
+        return record_batch(found, state_view, partition).select(names)
 
-    yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
+    return made
 
 
 def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
@@ -95,10 +115,14 @@ def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
     return RowForm(whole=decode_key_rows, part=decode_record, ordering=decode_ordering, value=value_decoder(writers))
 
 
-def record_batch(columns: list[pa.Array], state_view: StateView, partition: int) -> pa.RecordBatch:
-    """The columns of a state view with the number of the partition."""
-    numbers = arrow_numbers(np.full(len(columns[0]), partition, np.int32))
-    return pa.RecordBatch.from_arrays([*columns, numbers], schema=state_view.schema)
+def record_batch(decoded: Decoded, state_view: StateView, partition: int | Ints) -> pa.RecordBatch:
+    """The columns of a state view with the number of the partition, or of that of each stored row."""
+    columns = decoded.columns
+    if isinstance(partition, int):
+        numbers = np.full(len(columns[0]), partition, np.int32)
+    else:
+        numbers = partition.astype(np.int32) if decoded.rows is None else partition[decoded.rows].astype(np.int32)
+    return pa.RecordBatch.from_arrays([*columns, arrow_numbers(numbers)], schema=state_view.schema)
 
 
 def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
@@ -122,7 +146,7 @@ def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int
     taken = pa.array(order)
     kind = decoder.state_view.schema.field(1).type
     maps = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), user_key.take(taken), value.take(taken), type=kind)
-    yield record_batch([key.take(pa.array(order[offsets[:-1]])), maps], decoder.state_view, partition)
+    yield record_batch(Decoded([key.take(pa.array(order[offsets[:-1]])), maps], None), decoder.state_view, partition)
 
 
 # Rows whose keys and values stay as they are stored: as Spark's own rows (UnsafeRow). Spark takes a struct in this form
@@ -153,20 +177,32 @@ def read_unsafe(
     *,
     base_version: int | None = None,
     key_ranges: Sequence[KeyBounds] | None = None,
-    lookup: Sequence[KeyRange] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows that pass the filters; the columns in ``unsafe`` are binary. Otherwise as `read_state`."""
+    made = unsafe_decoder(checkpoint, state_view, partition, columns, unsafe, filters)
+    source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
+    yield from stored_rows(source, made, base_version=base_version, key_ranges=key_ranges)
+
+
+def unsafe_decoder(
+    checkpoint: Checkpoint,
+    state_view: StateView,
+    partition: int | Ints,
+    columns: Sequence[str],
+    unsafe: Collection[str],
+    filters: Sequence[Filter],
+) -> Made:
+    """The function from stored rows to the rows that `read_unsafe` yields; ``partition`` as in `state_decoder`."""
     compared = {item.column for item in filters}
     decoded = compared | (set(columns) - set(unsafe))
     decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), decoded, unsafe=unsafe)
-    source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
 
     def made(stored: StoredRows) -> pa.RecordBatch:
         found = decode_columns(decoder, stored.keys, stored.values)
-        rows = renamed(record_batch(found.columns, state_view, partition))
+        rows = renamed(record_batch(found, state_view, partition))
         cells = [found.unsafe[name] if name in unsafe else rows.column(name) for name in columns]
         result = pa.RecordBatch.from_arrays(cells, list(columns))
         selected = mask(filters, rows) if filters else None
         return result if selected is None else result.filter(selected)
 
-    yield from stored_rows(source, made, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
+    return made

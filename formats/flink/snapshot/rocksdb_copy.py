@@ -33,13 +33,15 @@ from statestore.formats.flink.snapshot.handles import (
 )
 from statestore.formats.flink.snapshot.held_files import OPEN_FILES, OpenFiles
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, SnapshotFiles, described_name
+from statestore.formats.notices import is_verification
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.fetched_parts import forget_parts
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.reading_threads import for_each
+from statestore.formats.rocksdb.kept_tables import Files, Found, kept_families, looked_up
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.manifest import broken_frame, manifest_of
+from statestore.formats.rocksdb.manifest import TableEntry, broken_frame, manifest_of
 from statestore.formats.rocksdb.manifest_edits import keep_tables
 from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt, naming
@@ -72,10 +74,36 @@ _FAMILY = """[CFOptions "{name}"]
 
 @dataclass(frozen=True)
 class Lookup:
-    """The only rows that are read of a database: those of a column family in some ranges of stored keys."""
+    """The only rows that are read of a database: those of a column family in some ranges of stored keys.
+
+    ``whole``: these are all of its rows, so that its table files are read in whole.
+    """
 
     family: str
     ranges: Sequence[KeyRange]
+    whole: bool = False
+
+
+def looked_up_rows(files: SnapshotFiles, handle: RocksHandle, family: str, ranges: Sequence[KeyRange]) -> Found:
+    """Return what a column family has in ranges of few keys, read from local files where they lie, and the ranges that
+    need a private directory, also for the errors of files."""
+    if not files.folder.is_local:
+        return [], list(ranges)
+
+    def find() -> list[Files]:
+        wanted = dict(_wanted(files, handle))
+        copied = {name: files.read(each) for name, each in wanted.items() if _COPIED.fullmatch(name)}
+
+        def place(entry: TableEntry) -> str:
+            table = wanted[entry.name]
+            if not isinstance(table, FileHandle | RelativeHandle):
+                raise Unreadable(f"{files.path}: {entry.name} is a part of a file")
+            return files.locate(table).path
+
+        return [(kept_families(copied, files.path, whole=True)[family], place)]
+
+    found = looked_up(find, ranges, DELIMITER)
+    return ([], list(ranges)) if found is None else found[0]
 
 
 @contextmanager
@@ -94,7 +122,7 @@ def opened_database(files: SnapshotFiles, handle: RocksHandle, lookup: Lookup | 
     opened = files.opened()  # and stay so during the block
     with temporary_directory() as directory, naming(directory, files.path), ExitStack() as held:
         try:
-            if lookup is None or files.folder.is_local:
+            if lookup is None or files.folder.is_local or is_verification():
                 _fill(files, directory, wanted, held, opened)
             else:
                 _fill_sparsely(files, directory, wanted, lookup)
@@ -153,7 +181,7 @@ def _fill(
 def _fill_sparsely(
     files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]], lookup: Lookup
 ) -> None:
-    """Fetch the MANIFEST, which says in which table files the keys of a look-up may be, and then parts of these."""
+    """Fetch the MANIFEST, which says in which table files the rows may be, and then these, or parts of them."""
 
     def put(wanted: Sequence[tuple[str, StreamHandle]], bounds: Sequence[Bounds] | None = None) -> None:
         for_each(lambda pair: _put(files, pair[1], directory / pair[0], bounds), wanted, PARALLEL_REQUESTS)
@@ -161,7 +189,7 @@ def _fill_sparsely(
     put([pair for pair in wanted if _COPIED.fullmatch(pair[0])])
     tables = [pair for pair in wanted if _TABLE.fullmatch(pair[0])]
     kept = _kept_tables(directory, lookup)
-    bounds = None if kept is None else [(each.first, each.stop) for each in lookup.ranges]
+    bounds = None if kept is None or lookup.whole else [(each.first, each.stop) for each in lookup.ranges]
     if kept is not None:
         tables = [pair for pair in tables if int(pair[0].partition(".")[0]) in kept]
     put(tables, bounds)

@@ -14,7 +14,7 @@ from statestore.formats.flink.columns.decoding import Records
 from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, TimerOf, replaced
 from statestore.formats.flink.serializers.subclasses import has_declared
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
-from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, opened_database
+from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, looked_up_rows, opened_database
 from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
 from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window, damaged
 from statestore.formats.flink.streams.heap_records import HeapState, heap_records
@@ -54,7 +54,8 @@ class KeyedReading:
     """A read of key groups ``first`` to ``last`` of a state of a job with ``groups`` key groups.
 
     ``columns`` are those that are wanted, ``origin`` names the state in errors. ``others`` are the forms of the
-    operator's states by stored name, with the types that a user gave for them.
+    operator's states by stored name, with the types that a user gave for them. ``asked``: the only key groups of a
+    stream that are read; None: all.
     """
 
     files: SnapshotFiles
@@ -65,6 +66,7 @@ class KeyedReading:
     columns: Collection[str]
     origin: str
     others: Mapping[str, KeyedForm]
+    asked: Collection[int] | None = None
 
     @property
     def stored_groups(self) -> KeyGroups:
@@ -181,7 +183,11 @@ def database_cells(
 def _scanned(
     reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange], each: Callable[[pa.RecordBatch], T]
 ) -> Iterator[T]:
-    lookup = None if _all_keys(reading, handle) in ranges else Lookup(reading.form.name, ranges)
+    found, ranges = looked_up_rows(reading.files, handle, reading.form.name, ranges)
+    yield from map(each, found)
+    if not ranges:
+        return
+    lookup = Lookup(reading.form.name, ranges, _all_keys(reading, handle) in ranges)
     with opened_database(reading.files, handle, lookup) as directory:
         if reading.form.name not in family_names(directory):
             return
@@ -237,5 +243,5 @@ def _blocks(
 
 def _bounds(reading: KeyedReading, part: Part, handle: KeyGroupHandle) -> Iterator[tuple[int, tuple[int, int]]]:
     for group, bounds in block_bounds(handle, part.size, part.path).items():
-        if reading.first <= group <= reading.last:
+        if reading.first <= group <= reading.last and (reading.asked is None or group in reading.asked):
             yield group, bounds

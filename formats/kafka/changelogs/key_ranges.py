@@ -128,7 +128,7 @@ def _one_range(
         stream_time = np.maximum(np.maximum.accumulate(records.timestamp), seen)
         seen = stream_time[-1]
         if keys is not None:
-            asked = _of_keys(records.key, keys)
+            asked = of_keys(records.key, keys)
             numbers, records, stream_time = numbers[asked], records.select(asked), stream_time[asked]
             if not len(records):
                 continue
@@ -152,7 +152,7 @@ def _one_range(
     return _joined(partition, held) if held else None
 
 
-def _of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
+def of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
     """Positions of the cells that are one of the keys."""
     likely = np.flatnonzero(np.isin(found.size, [len(key) for key in keys]))
     if not len(likely):

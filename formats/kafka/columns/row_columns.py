@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -44,10 +46,22 @@ class _Serdes:
     second_value: CellSerde
 
 
-def _serdes(kind: StoreKind, form: StoreForm) -> _Serdes:
+_VALUES = frozenset(("value", "left_value", "right_value", "prior", "old", "new"))
+"""The columns of values in any kind of store."""
+
+
+def _serdes(kind: StoreKind, form: StoreForm, columns: Collection[str] | None = None) -> _Serdes:
+    """The serdes of a form; values are not decoded where none of their columns is wanted."""
     keys = serde_pair(form.key_serde) if kind.rows == "subscription" else (form.key_serde,) * 2
     values = serde_pair(form.value_serde) if kind.rows == "outer-join buffer" else (form.value_serde,) * 2
-    return _Serdes(*(cell_serde(name, form.window_size) for name in (*keys, *values)))
+    found = [cell_serde(name, form.window_size) for name in (*keys, *values)]
+    if columns is not None and _VALUES.isdisjoint(columns):
+        found[2:] = [replace(each, decode=partial(_nulls, each.type)) for each in found[2:]]
+    return _Serdes(*found)
+
+
+def _nulls(kind: pa.DataType, cells: Cells, _: Origin) -> pa.Array:
+    return pa.nulls(len(cells), kind)
 
 
 def row_fields(kind: StoreKind, form: StoreForm) -> Fields:
@@ -92,10 +106,15 @@ def logged_fields(kind: StoreKind, form: StoreForm) -> Fields:
 
 
 def stored_columns(
-    kind: StoreKind, form: StoreForm, family: str, keys: pa.BinaryArray, values: pa.BinaryArray
+    kind: StoreKind,
+    form: StoreForm,
+    family: str,
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    columns: Collection[str] | None = None,
 ) -> Columns:
     """Decode rows of a family that the kind has; see `statestore.formats.kafka.columns.store_kinds.stored_rows`."""
-    serdes = _serdes(kind, form)
+    serdes = _serdes(kind, form, columns)
     if kind.rows == "versioned":
         return versioned_columns(keys, values, serdes.key, serdes.value)
     if kind.rows == "outer-join buffer":
@@ -138,9 +157,11 @@ def logged_columns(
     values: pa.BinaryArray,
     timestamps: pa.Int64Array,
     headers: pa.ListArray,
+    *,
+    columns: Collection[str] | None = None,
 ) -> Columns:
     """Decode changelog records; see `statestore.formats.kafka.columns.store_kinds.logged_rows`."""
-    serdes, record = _serdes(kind, form), np.arange(len(keys))
+    serdes, record = _serdes(kind, form, columns), np.arange(len(keys))
     if kind.rows == "outer-join buffer":
         found, record = outer_join_rows(keys, values, serdes.key, serdes.value, serdes.second_value)
     elif kind.rows == "grace buffer":

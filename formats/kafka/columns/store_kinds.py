@@ -8,7 +8,7 @@ stores), KIP-1271 (headers), and the classes that the modules of this room name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -201,8 +201,14 @@ def row_schema(form: StoreForm) -> pa.Schema:
     return pa.schema(row_fields(kind_of(form), form))
 
 
-def stored_rows(form: StoreForm, family: str, keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.RecordBatch:
-    """Decode rows of a column family to the columns of `row_schema`.
+def stored_rows(
+    form: StoreForm,
+    family: str,
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    wanted: Collection[str] | None = None,
+) -> pa.RecordBatch:
+    """Decode rows of a column family to the columns of `row_schema`. Those of values are null if none is ``wanted``.
 
     ``keys`` and ``values`` have no nulls. A row of a family older than the kind's newest is converted as Kafka does on
     reading it: its timestamp is null (unknown), its headers are empty. Index rows of time-ordered stores are left out.
@@ -223,7 +229,7 @@ def stored_rows(form: StoreForm, family: str, keys: pa.BinaryArray, values: pa.B
     return _batch(
         row_schema(form),
         len(keys),
-        lambda count: stored_columns(kind, form, family, keys.slice(0, count), values.slice(0, count)),
+        lambda count: stored_columns(kind, form, family, keys.slice(0, count), values.slice(0, count), wanted),
     )
 
 
@@ -237,9 +243,14 @@ def logged_schema(form: StoreForm) -> pa.Schema:
 
 
 def logged_rows(
-    form: StoreForm, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: pa.Int64Array, headers: pa.ListArray
+    form: StoreForm,
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    timestamps: pa.Int64Array,
+    headers: pa.ListArray,
+    wanted: Collection[str] | None = None,
 ) -> pa.RecordBatch:
-    """Decode records of a store's changelog to the columns of `logged_schema`.
+    """Decode records of a store's changelog to the columns of `logged_schema`; ``wanted`` as in `stored_rows`.
 
     ``timestamps`` are those of the records in epoch milliseconds, ``headers`` of type
     `statestore.formats.kafka.columns.header_columns.HEADERS`. A null value deletes, or is a tombstone of a versioned
@@ -251,7 +262,7 @@ def logged_rows(
     return _batch(
         logged_schema(form),
         len(keys),
-        lambda count: logged_columns(kind, form, *(column.slice(0, count) for column in columns)),
+        lambda count: logged_columns(kind, form, *(column.slice(0, count) for column in columns), columns=wanted),
     )
 
 

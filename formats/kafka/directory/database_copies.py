@@ -143,6 +143,26 @@ def copy_database(folder: Folder, target: Path, *, family: str | None = None) ->
     )
 
 
+def metadata_of(folder: Folder) -> dict[str, bytes]:
+    """Return CURRENT, the MANIFEST that it names, and write-ahead logs that are not empty, of a local database.
+
+    Raises `Unreadable` where the folder or a table file is a link, and as `opened_copy`.
+    """
+    if not folder.is_local or is_link(folder):
+        raise Unreadable(f"{folder.path} is not local, or a link")
+    found: dict[str, bytes] = {}
+    for entry in entries_of(folder).values():
+        if entry.kind != "file":
+            raise Unreadable(f"{folder.path}/{entry.name} is not a file")
+        if entry.name.endswith(".log") and entry.size:
+            found[entry.name] = b"\0"
+    try:
+        version, manifest = _version(folder)
+    except _Changed:
+        raise Unreadable(f"{folder.path} changes") from None
+    return {**found, CURRENT: f"{version.name}\n".encode(), version.name: manifest}
+
+
 def _is_settled(folder: Folder) -> bool:
     """Return whether a folder that holds no whole database stays as it is.
 

@@ -6,6 +6,7 @@ each segment; they are read one after another, oldest first. Nothing here decode
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.directory.applications import Database
-from statestore.formats.kafka.directory.database_copies import opened_copy
+from statestore.formats.kafka.directory.database_copies import metadata_of, opened_copy
 from statestore.formats.kafka.directory.store_facts import read_facts
 from statestore.formats.kafka.directory.stored_offsets import FAMILY as OFFSETS
 from statestore.formats.kafka.stores.family_merge import Held, aligned, merged_families
@@ -24,9 +25,10 @@ from statestore.formats.kafka.stores.key_bounds import disjoint_ranges
 from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.reading_threads import in_order, reading_threads
+from statestore.formats.rocksdb.kept_tables import Files, kept_families, looked_up
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in
-from statestore.formats.rocksdb.rocksdb_errors import corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY, ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
 
@@ -118,6 +120,30 @@ def read_database(
     ]
     batches = (StoredRows(present[position], start, rows) for position, rows in merged_families(scans))
     yield from in_order(each, batches, reading_threads())
+
+
+def looked_up_rows(
+    database: Folder, families: Sequence[str], start: int | None, ranges: Sequence[KeyRange]
+) -> list[StoredRows] | None:
+    """Return the rows of ranges with few rows each in a local database, read where its files lie.
+
+    None where a private copy is needed, also for the errors of files.
+    """
+    present: list[str] = []
+
+    def find() -> list[Files]:
+        known = kept_families(metadata_of(database), database.path)
+        filled = {name for name, each in known.items() if each.files} - {OFFSETS}
+        if not filled or filled - set(families):
+            raise Unreadable(f"{database.path}: rows in other families, or none")
+        present.extend(name for name in families if name in filled)
+        return [(known[name], lambda entry: f"{database.path}/{entry.name}") for name in present]
+
+    found = looked_up(find, disjoint_ranges(ranges), None, few=True, flags=os.O_RDONLY | os.O_NOFOLLOW)
+    if found is None or any(left for _, left in found):
+        return None
+    merged = merged_families([iter(batches) for batches, _ in found])
+    return [StoredRows(present[position], start, rows) for position, rows in merged]
 
 
 def databases_until(databases: Sequence[Database], last: int | None) -> list[Database]:

@@ -22,7 +22,7 @@ from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import MERGE, PUT, Changes
 from statestore.formats.spark.providers.replay import Parts, weight_of
-from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
+from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 # Ranges of the hashes of stored keys, and the rows in them, for states that are too large to be held at once
@@ -52,7 +52,7 @@ class KeyHashes:
 
 def rows_kept(kept: HashRange, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows (key, value) in the range."""
-    inside = kept.holds(cells_of(batch.column(0)))
+    inside = None if kept.is_whole else kept.holds(cells_of(batch.column(0)))
     return batch if inside is None else batch.filter(pa.array(inside))
 
 
@@ -129,9 +129,9 @@ def _puts(noted: NewestOfKeys, reader: Rereader[Changes]) -> Iterator[StoredRows
         newest = noted.newest(first, len(change)) & (change.kind == PUT)
         first += len(change)
         if len(change) and newest.all():
-            yield StoredRows(change.keys, change.values)
+            yield StoredRows((change.keys, change.values))
         elif newest.any():
-            yield StoredRows(change.keys.select(newest), change.values.select(newest))
+            yield StoredRows((change.keys.select(newest), change.values.select(newest)))
 
 
 def _unchanged(noted: NewestOfKeys, kept: HashRange, each: Callable[[StoredRows], T], batch: pa.RecordBatch) -> list[T]:
@@ -139,4 +139,4 @@ def _unchanged(noted: NewestOfKeys, kept: HashRange, each: Callable[[StoredRows]
     left = noted.unnoted(cells_of(rows.column("key")))
     if left is not None:
         rows = rows.filter(pa.array(left))
-    return [each(rows_in(rows))] if rows.num_rows else []
+    return [each(StoredRows(rows))] if rows.num_rows else []

@@ -81,7 +81,7 @@ def change_runs(folder: Folder, files: Sequence[DataFile]) -> Iterator[Run]:
     """Yield the changes of files in their order; those of a large file are several runs. Raises as `plain_bytes`."""
     waiting: list[_Read] = []
     size = 0
-    contents = _local(folder, files) if folder.is_local else _fetched(folder, files)
+    contents = local_contents(folder, files) if folder.is_local else _fetched(folder, files)
     known: tuple[bytes | None, tuple[bytes, Sequence[int], bool] | None] = None, None
     for file, content in contents:
         if content != known[0]:  # all files without records are alike
@@ -148,8 +148,8 @@ def _records(file: DataFile, content: bytes) -> tuple[bytes, Sequence[int], bool
     return None if starts is None else (plain, starts, typed)
 
 
-def _local(folder: Folder, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes | None]]:
-    """Each file with its verified bytes; None for one that is large, damaged or not there."""
+def local_contents(folder: Folder, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes | None]]:
+    """Yield each file with its verified bytes; None for one that is large, damaged or not there."""
     with _directory(folder.path) as within:
         for file in files:
             small = within is not None and file.size <= SMALL_BYTES

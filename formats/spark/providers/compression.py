@@ -66,29 +66,47 @@ def whole_lz4(content: bytes, most: int) -> bytes | None:
 
     Its empty block must be its end, as Spark writes it. `decompressed` reads any other file, and says what is wrong.
     """
-    parts: list[bytes] = []
-    at, left = 0, most
+    blocks = lz4_blocks(content)
+    if blocks is None or sum(plain for _, _, plain in blocks) > most:
+        return None
+    parts = [lz4_block(content[at : at + size]) for at, size, _ in blocks]
+    whole = [part for part in parts if part is not None]
+    return b"".join(whole) if len(whole) == len(parts) else None
+
+
+def lz4_blocks(content: bytes) -> list[tuple[int, int, int]] | None:
+    """Where the blocks of a file in lz4 begin, with their bytes and the plain ones; None as `whole_lz4`."""
+    blocks: list[tuple[int, int, int]] = []
+    at = 0
     while content.startswith(_LZ4_MAGIC, at) and len(content) - at >= _LZ4_FRAME:
-        token, packed, plain, checksum = _LZ4_HEADER.unpack_from(content, at + len(_LZ4_MAGIC))
-        at += _LZ4_FRAME
+        _, packed, plain, checksum = _LZ4_HEADER.unpack_from(content, at + len(_LZ4_MAGIC))
+        size = _LZ4_FRAME + packed
         if not plain:
-            return b"".join(parts) if not packed and not checksum and at == len(content) else None
-        if not 0 < plain <= left or not 0 <= packed <= len(content) - at:
+            return blocks if not packed and not checksum and at + size == len(content) else None
+        if not 0 < plain <= _MAX_BLOCK or not _LZ4_FRAME <= size <= len(content) - at:
             return None
-        block = content[at : at + packed]
-        if token & 0xF0 == _LZ4_COMPRESSED:
-            try:
-                block = _LZ4_CODEC.decompress(block, plain, asbytes=True)
-            except (OSError, pa.ArrowInvalid, ValueError):
-                return None
-        elif token & 0xF0 != _LZ4_RAW:
-            return None
-        if len(block) != plain or xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_BITS != checksum:
-            return None
-        parts.append(block)
-        left -= plain
-        at += packed
+        blocks.append((at, size, plain))
+        at += size
     return None
+
+
+def lz4_block(stored: bytes) -> bytes | None:
+    """The plain bytes of a block of `lz4_blocks`; None where it is damaged, or no such block."""
+    if len(stored) < _LZ4_FRAME or not stored.startswith(_LZ4_MAGIC):
+        return None
+    token, packed, plain, checksum = _LZ4_HEADER.unpack_from(stored, len(_LZ4_MAGIC))
+    block = stored[_LZ4_FRAME:]
+    if len(block) != packed or not 0 < plain <= _MAX_BLOCK:
+        return None
+    if token & 0xF0 == _LZ4_COMPRESSED:
+        try:
+            block = _LZ4_CODEC.decompress(block, plain, asbytes=True)
+        except (OSError, pa.ArrowInvalid, ValueError):
+            return None
+    elif token & 0xF0 != _LZ4_RAW:
+        return None
+    is_whole = len(block) == plain and xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_BITS == checksum
+    return block if is_whole else None
 
 
 class _Source:

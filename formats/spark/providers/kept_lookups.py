@@ -1,45 +1,33 @@
 """Look-ups of few keys in a local version of RocksDBStateStoreProvider, with what was parsed kept between questions.
 
-No private folder is made and RocksDB opens nothing: the zip says which table files there are, and of these only the
-ones are opened that may hold a key. What this way does not read, also damage, is left to RocksDB and its errors.
+The zip says which table files there are, and of these only the ones are opened that may hold a key (`kept_tables`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-import pyarrow as pa
-
-from statestore.formats.errors import StateStoreError
-from statestore.formats.notices import is_verification
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.kept_results import kept_result
-from statestore.formats.rocksdb.fields import Malformed
-from statestore.formats.rocksdb.kept_tables import opened_lazily
+from statestore.formats.rocksdb.kept_tables import BYTES_OF_A_TABLE, Files, Found, looked_up
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import FamilyFiles, TableEntry, families_of
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.rows import DEFAULT_FAMILY
-from statestore.formats.rocksdb.scan import LOOKUP_ROWS, READER, is_lookup, scan_opened
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.crc_files import side_name
 from statestore.formats.spark.providers.zip_files import Zip, unzipped
 
-_BYTES_OF_A_TABLE = 1024
-"""About what the names, the size and the bounds of a table file take."""
 
-
-def looked_up(
-    folder: Folder, file: DataFile, ranges: Sequence[KeyRange], delimiter: bytes
-) -> tuple[list[pa.RecordBatch], list[KeyRange]]:
-    """The rows (key, value) of ranges in a zip's version, in their order, and the ranges that are left to RocksDB.
+def looked_up_rows(folder: Folder, file: DataFile, ranges: Sequence[KeyRange], delimiter: bytes) -> Found:
+    """What ranges have in a zip's version, and the ranges that are left to RocksDB.
 
     ``delimiter`` stands between merged values.
     """
-    if not folder.is_local or is_verification() or os.environ.get(READER) or not all(map(is_lookup, ranges)):
+    if not folder.is_local:
         return [], list(ranges)
-    try:
+
+    def find() -> list[Files]:
         found, family = _kept_zip(folder, file)
         shared = folder.at("SSTs")
 
@@ -49,16 +37,10 @@ def looked_up(
                 raise Unreadable(f"{name} has {size} bytes by the zip, and {entry.size} by its MANIFEST")
             return shared.at(name).path
 
-        batches: list[pa.RecordBatch] = []
-        with opened_lazily(family, place, delimiter) as table:
-            rows = scan_opened(table, ranges, LOOKUP_ROWS, LOOKUP_ROWS)
-            while True:
-                try:
-                    batches.append(next(rows))
-                except StopIteration as end:
-                    return batches, end.value
-    except (OSError, StateStoreError, Unreadable, Malformed, KeyError):
-        return [], list(ranges)
+        return [(family, place)]
+
+    found = looked_up(find, ranges, delimiter)
+    return ([], list(ranges)) if found is None else found[0]
 
 
 def _kept_zip(folder: Folder, file: DataFile) -> tuple[Zip, FamilyFiles]:
@@ -67,6 +49,6 @@ def _kept_zip(folder: Folder, file: DataFile) -> tuple[Zip, FamilyFiles]:
 
     def read() -> tuple[tuple[Zip, FamilyFiles], int]:
         found, members = unzipped(folder, file)
-        return (found, families_of(members, path)[DEFAULT_FAMILY]), _BYTES_OF_A_TABLE * len(found.tables)
+        return (found, families_of(members, path)[DEFAULT_FAMILY]), BYTES_OF_A_TABLE * len(found.tables)
 
     return kept_result(("zip", path), [path, folder.at(side_name(file.name)).path], read)

@@ -7,7 +7,6 @@ searched again without being read, unpacked and verified. Larger files are read 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -27,12 +26,6 @@ _BYTES_OF_A_CHANGE = 33
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Kept:
-    changes: Changes
-    keys: pa.BinaryArray
-
-
 def changes_in_ranges(
     folder: Folder,
     files: Sequence[DataFile],
@@ -43,9 +36,13 @@ def changes_in_ranges(
     """Yield those changes that are of keys in some ranges. ``read`` reads all of the files; ``form`` is all else on
     which its result depends.
     """
-    found = _kept(folder, files, ("changes", *form), lambda: map(_with_keys, read()), _size_of)
-    for each in map(_with_keys, read()) if found is None else found:
-        yield changes_of_keys(each.changes, each.keys, ranges)
+
+    def with_keys() -> Iterator[tuple[Changes, pa.BinaryArray]]:
+        return ((changes, changes.keys.copied(corrupt_row)) for changes in read())
+
+    found = _kept(folder, files, ("changes", *form), with_keys, _size_of)
+    for changes, keys in with_keys() if found is None else found:
+        yield changes_of_keys(changes, keys, ranges)
 
 
 def rows_in_ranges(
@@ -83,10 +80,6 @@ def _kept(
     return kept_result(key, [folder.at(name).path for name in names], held)
 
 
-def _with_keys(changes: Changes) -> _Kept:
-    return _Kept(changes, changes.keys.copied(corrupt_row))
-
-
-def _size_of(kept: _Kept) -> int:
-    changes = kept.changes
-    return int(changes.keys.data.nbytes + kept.keys.nbytes + _BYTES_OF_A_CHANGE * len(changes))
+def _size_of(kept: tuple[Changes, pa.BinaryArray]) -> int:
+    changes, keys = kept
+    return int(changes.keys.data.nbytes + keys.nbytes + _BYTES_OF_A_CHANGE * len(changes))

@@ -25,7 +25,7 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.spark.providers.bulk_replay import (
     FoundMerges,
     KeyHashes,
@@ -37,8 +37,9 @@ from statestore.formats.spark.providers.bulk_replay import (
 )
 from statestore.formats.spark.providers.change_files import base_rows, changelog_lineage
 from statestore.formats.spark.providers.change_runs import Run, change_runs
-from statestore.formats.spark.providers.file_records import DELETE, Changes
-from statestore.formats.spark.providers.kept_lookups import looked_up
+from statestore.formats.spark.providers.file_records import Changes
+from statestore.formats.spark.providers.kept_lookups import looked_up_rows
+from statestore.formats.spark.providers.kept_positions import found_rows
 from statestore.formats.spark.providers.kept_records import changes_in_ranges, rows_in_ranges
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_provider import (
@@ -52,9 +53,8 @@ from statestore.formats.spark.providers.snapshot_repair import (
     rows_of_whole_base,
     with_whole_base,
 )
-from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, rows_in
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, bare_deletions
 from statestore.formats.spark.providers.zip_files import read_zip
-from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
 T = TypeVar("T")
@@ -168,6 +168,13 @@ def _rows_of(
     family_ranges = None if lookup is None else ranges_of_family(family_id, lookup)
     if family_ranges is not None:
         key_ranges = [(within.first, within.stop) for within in family_ranges]
+    if key_ranges is not None and hashes is None and checkpoint.provider == "hdfs":
+        files = [file for file in (plan.base, *plan.changes) if file is not None]
+        rows = found_rows(partition.folder, files, checkpoint.has_checksums, key_ranges)
+        if rows is not None:
+            if rows.num_rows:
+                yield each(StoredRows(rows))
+            return
 
     whole = hashes or HashRange(hashes_of_keys(partition.store))
 
@@ -195,17 +202,17 @@ def _rows_of(
     for kept, newest in stored_passes(whole, overlay):
         replay = Replay(newest)
         yield from base(partial(_replayed, replay, each, kept))
-        yield from (each(rows_in(batch)) for batch in replay.rest())
+        yield from (each(StoredRows(batch)) for batch in replay.rest())
         del newest, replay
 
 
 def _rows_alone(each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
     rows = rows_kept(kept, batch)
-    return [each(rows_in(rows))] if rows.num_rows else []
+    return [each(StoredRows(rows))] if rows.num_rows else []
 
 
 def _replayed(replay: Replay, each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
-    return [each(rows_in(rows)) for rows in replay.over(rows_kept(kept, batch)) if rows.num_rows]
+    return [each(StoredRows(rows)) for rows in replay.over(rows_kept(kept, batch)) if rows.num_rows]
 
 
 def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:
@@ -406,7 +413,7 @@ def _base(
 def _looked_up(
     folder: Folder, file: DataFile, each: Callable[[pa.RecordBatch], T], delimiter: bytes, ranges: Sequence[KeyRange]
 ) -> Iterator[T]:
-    found, left = looked_up(folder, file, ranges, delimiter)
+    found, left = looked_up_rows(folder, file, ranges, delimiter)
     yield from map(each, found)
     if left:
         yield from zip_rows(folder, file, each, delimiter=delimiter, key_ranges=left)
@@ -517,23 +524,11 @@ def _own_changes(partition: Partition, run: Run, family_id: int | None) -> Itera
 def _own_changes_of(partition: Partition, run: Run, family_id: int | None) -> Run:
     changes = run.changes
     if partition.checkpoint.has_checksums:
-        changes = _bare_deletions(changes)
+        changes = bare_deletions(changes)
     if family_id is None:
         return replace(run, changes=changes)
     own = _of_family(changes, family_id, partition.folder.at(run.files[-1].name).path)
     return replace(run, changes=changes) if own is None else run.kept(changes, own)
-
-
-def _bare_deletions(changes: Changes) -> Changes:
-    deleted = changes.kind == DELETE
-    if not deleted.any():
-        return changes
-    marked = changes.keys.select(deleted)
-    keys = marked.behind(CHECKSUM_BYTES, "the key of a deletion", corrupt_row)
-    verify_checksums(gather(marked.data, marked.start, "<u4"), keys)
-    start, size = changes.keys.start.copy(), changes.keys.size.copy()
-    start[deleted], size[deleted] = keys.start, keys.size
-    return Changes(changes.kind, Cells(changes.keys.data, start, size), changes.values)
 
 
 def _of_family(changes: Changes, family_id: int, path: str) -> Bools | None:

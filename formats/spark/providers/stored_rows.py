@@ -5,39 +5,43 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
-from statestore.formats.spark.providers.file_records import Changes
+from statestore.formats.spark.providers.file_records import DELETE, Changes
+from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, bools
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Some rows. Bytes are copied only where a batch is asked for of rows that were not read as one."""
+    """Some rows: keys and values, or a batch (key, value). Bytes are copied only where a batch is asked for of rows
+    that were not read as one."""
 
-    keys: Cells
-    values: Cells
-    _batch: pa.RecordBatch | None = None
+    stored: tuple[Cells, Cells] | pa.RecordBatch
+
+    @cached_property
+    def keys(self) -> Cells:
+        """The keys as they are stored."""
+        return self.stored[0] if isinstance(self.stored, tuple) else cells_of(self.stored.column(0))
+
+    @cached_property
+    def values(self) -> Cells:
+        """The values as they are stored."""
+        return self.stored[1] if isinstance(self.stored, tuple) else cells_of(self.stored.column(1))
 
     @property
     def batch(self) -> pa.RecordBatch:
         """The rows (key: binary, value: binary)."""
-        if self._batch is not None:
-            return self._batch
-        return pa.RecordBatch.from_arrays(
-            [self.keys.copied(corrupt_row), self.values.copied(corrupt_row)], schema=ROW_SCHEMA
-        )
-
-
-def rows_in(batch: pa.RecordBatch) -> StoredRows:
-    """The rows of a batch (key, value)."""
-    return StoredRows(cells_of(batch.column(0)), cells_of(batch.column(1)), batch)
+        if not isinstance(self.stored, tuple):
+            return self.stored
+        return pa.RecordBatch.from_arrays([cells.copied(corrupt_row) for cells in self.stored], schema=ROW_SCHEMA)
 
 
 # Ranges of stored keys, and the rows and changes within them
@@ -83,3 +87,16 @@ def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
 def _in_range(keys: pa.Array, first: bytes | None, stop: bytes | None) -> pa.BooleanArray:
     above = pc.is_valid(keys) if first is None else pc.greater_equal(keys, arrow_scalar(first, keys.type))
     return above if stop is None else pc.and_(above, pc.less(keys, arrow_scalar(stop, keys.type)))
+
+
+def bare_deletions(changes: Changes) -> Changes:
+    """Return changes with the keys of deletions without their checksums, which are verified."""
+    deleted = changes.kind == DELETE
+    if not deleted.any():
+        return changes
+    marked = changes.keys.select(deleted)
+    keys = marked.behind(CHECKSUM_BYTES, "the key of a deletion", corrupt_row)
+    verify_checksums(gather(marked.data, marked.start, "<u4"), keys)
+    start, size = changes.keys.start.copy(), changes.keys.size.copy()
+    start[deleted], size[deleted] = keys.start, keys.size
+    return Changes(changes.kind, Cells(changes.keys.data, start, size), changes.values)

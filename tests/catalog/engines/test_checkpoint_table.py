@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.small_checkpoints import write_small_checkpoint
 from support.checkpoints.spark_state_fixtures import QUICK, checkpoint_path, index, multiset, opened, truth
 from support.command_line import run
 from support.parameters import mostly_slow
@@ -24,7 +25,7 @@ from statestore.catalog.engines.engine_table import EngineTable, PartSplit
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 from statestore.formats.places import reading_threads
-from statestore.formats.spark import state_at
+from statestore.formats.spark import state_at, state_columns
 from statestore.formats.spark.providers import partition_splits
 from statestore.formats.spark.state_at import PartitionPart
 from statestore.formats.state_table import Query, Split
@@ -125,6 +126,27 @@ def test_chosen_columns_and_filters() -> None:
     key = {"k": "key-00-"}
     found = table.scan(columns=["value"], filter=("key", "=", key)).read_all().to_pylist()
     assert found == [{"value": row["value"]} for row in whole.to_pylist() if row["key"] == key]
+
+
+@pytest.mark.parametrize("changelogs", [False, True])
+def test_values_are_not_decoded_where_only_keys_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changelogs: bool
+) -> None:
+    made = write_small_checkpoint(tmp_path / "checkpoint", 5, partitions=2, words=40, changelogs=changelogs)
+    table = statestore.inspect(made.folder).table("state")
+    names, feed = ["key"], ["key", "_change_type", "_commit_version"]
+    whole = table.changes().read_all().select(feed).to_pylist()
+
+    def refused(*_: object) -> None:
+        raise AssertionError("decoded a value")
+
+    monkeypatch.setattr(state_columns, "decode_values", refused)
+    found = table.scan(columns=names).read_all()["key"].to_pylist()
+    assert sorted(key["word"] for key in found) == sorted(made.state())
+    assert len(table.scan(columns=()).read_all()) == len(found)
+    assert table.changes(columns=feed).read_all().to_pylist() == whole
+    with pytest.raises(AssertionError, match="decoded a value"):
+        table.scan().read_all()
 
 
 def test_joins_variables_and_several_operators_have_tables_of_their_own() -> None:

@@ -111,17 +111,18 @@ def test_an_offset_ends_the_log(folders: dict[str, Path], name: str, store: str)
 
 
 @pytest.mark.parametrize(("name", "store"), mostly_slow(LOGGED, 3))
-def test_the_history_of_a_key_is_its_part_of_all_history(folders: dict[str, Path], name: str, store: str) -> None:
+def test_rows_and_history_of_a_key_are_its_part_of_all(folders: dict[str, Path], name: str, store: str) -> None:
     states = table(folders, name, the_store(name, store)["changelog"])
-    history = states.history().read_all()
-    if "key" not in history.column_names or pa.types.is_floating(history["key"].type):
-        return
-    rows = [str(row) for row in history.to_pylist()]
-    keys = history["key"].to_pylist()
-    for key in list(dict.fromkeys(keys))[:2]:
-        found = states.history(filter=("key", "=", key)).read_all().to_pylist()
-        wanted = [row for row, own in zip(rows, keys, strict=True) if own == key]
-        assert Counter(map(str, found)) == Counter(wanted)
+    for read in (states.history, states.scan):
+        whole = read().read_all()
+        if "key" not in whole.column_names or pa.types.is_floating(whole["key"].type):
+            return
+        rows = [str(row) for row in whole.to_pylist()]
+        keys = whole["key"].to_pylist()
+        for key in list(dict.fromkeys(keys))[:2]:
+            found = read(filter=("key", "=", key)).read_all().to_pylist()
+            wanted = [row for row, own in zip(rows, keys, strict=True) if own == key]
+            assert Counter(map(str, found)) == Counter(wanted)
 
 
 def test_segments_of_a_broker_are_the_exported_records(folders: dict[str, Path]) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Ints
+from support.checkpoints.small_checkpoints import partition_of_word
 
 _BEGAN_MS = 1_700_000_000_000
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -21,11 +22,17 @@ _DELETE = np.dtype([("key_size", ">i4"), *_KEY, ("value_size", ">i4")])
 _END = b"\xff\xff\xff\xff"
 
 
-def write_checkpoint(folder: Path, keys: int, batches: int, partitions: int = 1, snapshots: int | None = None) -> Path:
+def write_checkpoint(
+    folder: Path, keys: int, batches: int, partitions: int = 1, snapshots: int | None = None, *, hashed: bool = False
+) -> Path:
     """Batch 0 writes every word; each later one every tenth from its own number on with a count of its number, and
-    deletes every hundredth from its number plus 5. There is a snapshot every ``snapshots`` batches."""
+    deletes every hundredth from its number plus 5. There is a snapshot every ``snapshots`` batches.
+
+    ``hashed``: words are in the partitions where Spark puts them, and the checkpoint says so.
+    """
     store = folder / "state" / "0"
-    write_metadata(folder, batches, partitions, PROVIDER)
+    write_metadata(folder, batches, partitions, PROVIDER, hashed=hashed)
+    places = hashed_places(keys, partitions) if hashed else np.arange(keys) % partitions
     counts = np.full(keys, -1, np.int64)
     for batch in range(batches):
         put, deleted = written_by(batch, keys)
@@ -33,16 +40,22 @@ def write_checkpoint(folder: Path, keys: int, batches: int, partitions: int = 1,
         for number in range(partitions):
             place = store / str(number)
             place.mkdir(exist_ok=True)
-            mine = put[put % partitions == number], deleted[deleted % partitions == number]
+            mine = put[places[put] == number], deleted[places[deleted] == number]
             parts = [_puts(mine[0], counts[mine[0]]), _deletions(mine[1])]
             _write(place / f"{batch + 1}.delta", parts)
             if snapshots is not None and (batch + 1) % snapshots == 0:
-                live = np.flatnonzero((counts >= 0) & (np.arange(keys) % partitions == number))
+                live = np.flatnonzero((counts >= 0) & (places == number))
                 _write(place / f"{batch + 1}.snapshot", [_puts(live, counts[live])])
     return folder
 
 
-def write_metadata(folder: Path, batches: int, partitions: int, provider: str) -> None:
+def hashed_places(keys: int, partitions: int) -> Ints:
+    """The partition of each word, by Spark's hash."""
+    found = [partition_of_word(word.decode(), partitions) for word in words(np.arange(keys)).tolist()]
+    return np.array(found, np.int64)
+
+
+def write_metadata(folder: Path, batches: int, partitions: int, provider: str, *, hashed: bool = False) -> None:
     """Write all of a checkpoint but its state."""
     store = folder / "state" / "0"
     _text(folder / "metadata", {"id": "00000000-0000-4000-8000-000000000000"}, versioned=False)
@@ -56,6 +69,7 @@ def write_metadata(folder: Path, batches: int, partitions: int, provider: str) -
     settings = {
         "spark.sql.streaming.stateStore.providerClass": provider,
         "spark.sql.shuffle.partitions": str(partitions),
+        **({"spark.sql.streaming.statefulOperator.useStrictDistribution": "true"} if hashed else {}),
     }
     for batch in range(batches):
         said = {"batchWatermarkMs": 0, "batchTimestampMs": _BEGAN_MS + 1000 * batch, "conf": settings}

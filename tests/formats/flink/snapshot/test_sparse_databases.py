@@ -88,6 +88,14 @@ def test_a_look_up_fetches_few_bytes(keys: int, share: float, requests: int, sto
     assert not fetched(store) & others
 
 
+def test_a_scan_fetches_the_table_files_of_its_state_alone(store: ObjectStore, large: Path) -> None:
+    here, there = statestore.inspect(large).table(STATE), opened(store, "scanned", large)
+    assert there.scan(columns=["key"]).read_all().equals(here.scan(columns=["key"]).read_all())
+    own = {path.name for path in tables_of(large, "name")}
+    assert {name for name in fetched(store) if name.endswith(".sst")} == own
+    assert there.scan().read_all().equals(here.scan().read_all())
+
+
 def test_table_files_without_the_key_are_not_opened(store: ObjectStore, large: Path, tmp_path: Path) -> None:
     folder = tmp_path / "chk-1"
     shutil.copytree(large, folder)
@@ -168,7 +176,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("damage", mostly_slow(["a data block", *DAMAGES], ("a data block", "the index", "cut off")))
+@pytest.mark.parametrize("damage", mostly_slow(["a data block", *DAMAGES], ("a data block", "the footer", "cut off")))
 def test_damage_is_found_as_on_a_local_disk(damage: str, store: ObjectStore, large: Path, tmp_path: Path) -> None:
     shutil.copytree(large, tmp_path / "chk-1")
     broken = tables_of(tmp_path / "chk-1", "name")[-1]

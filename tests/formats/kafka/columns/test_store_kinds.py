@@ -192,6 +192,10 @@ def test_stored_rows_of_each_family(rows: list[Any]) -> None:
                 )
             batch = stored_rows(StoreForm(name, window_size=SIZE), family, column(keys), column(values))
             assert plain_rows(batch) == expected
+            numbers = StoreForm(name, value_serde="integer", window_size=SIZE)  # most of the values are none
+            others = set(batch.schema.names) - {"value"}
+            alone = stored_rows(numbers, family, column(keys), column(values), others)
+            assert plain_rows(alone) == [{**row, "value": None} for row in expected]
 
 
 @few_or_many(20, 200, rows=STORED, deleted=st.sets(st.integers(0, 5)))
@@ -213,6 +217,9 @@ def test_logged_rows(rows: list[Any], deleted: set[int]) -> None:
                 expected.append({**row, "tombstone": gone, "record": number})
             batch = logged_rows(StoreForm(name, window_size=SIZE), column(keys), column(values), *beside(rows))
             assert plain_rows(batch) == expected
+            numbers = StoreForm(name, value_serde="integer", window_size=SIZE)
+            alone = logged_rows(numbers, column(keys), column(values), *beside(rows), {"key", "tombstone"})
+            assert plain_rows(alone) == [{**row, "value": None} for row in expected]
 
 
 def beside(rows: list[Any]) -> tuple[pa.Int64Array, pa.ListArray]:

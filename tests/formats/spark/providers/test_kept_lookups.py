@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checkpoints.large_checkpoints import words
+from support.checkpoints.large_checkpoints import words, write_checkpoint
 from support.checkpoints.rocksdb_checkpoints import write_rocksdb_checkpoint
 from support.checkpoints.small_checkpoints import write_small_checkpoint
 from support.rows_read import BytesRead
@@ -19,6 +20,7 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places import fetched_parts
 from statestore.formats.places.kept_results import forget_results
+from statestore.formats.spark.providers import kept_positions
 
 KEYS = 2000
 
@@ -125,3 +127,47 @@ def test_a_batch_that_is_committed_is_answered_at_once(tmp_path: Path) -> None:
     many = [{"word": each} for each in after.state()]
     rows = table.scan(filter=("key", "in", many)).read_all().to_pylist()
     assert {row["key"]["word"]: (row["value"]["count"], row["value"]["total"]) for row in rows} == after.state()
+
+
+def test_records_of_larger_files_are_found_by_their_places_and_their_blocks_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_positions, "LEAST_STORED", 0)
+    made = write_checkpoint(tmp_path / "checkpoint", 60_000, 4, partitions=2, snapshots=2)
+    table = statestore.inspect(made).table("state")
+    rows = {row["key"]["word"]: row["value"] for row in table.scan().read_all().to_pylist()}
+    asked = [word.decode() for word in words(np.arange(6, 60_000, 1499)).tolist()]
+    assert 0 < len(rows.keys() & asked) < len(asked)
+    whole = sum(file.stat().st_size for file in made.rglob("*.snapshot"))
+    for again in (False, True):
+        reading = BytesRead(made)
+        for word in asked:
+            found = reading.of(table.get, {"word": word})
+            assert (found and found["value"]) == rows.get(word), word
+            assert not again or reading.bytes < whole // 8, word
+    found = table.scan(filter=("key", "in", [{"word": word} for word in asked])).read_all().to_pylist()
+    assert {row["key"]["word"]: row["value"] for row in found} == {word: rows[word] for word in rows.keys() & asked}
+
+
+def test_places_are_not_used_of_files_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is replaced by one of the same size and with its times, and another loses its end."""
+    monkeypatch.setattr(kept_positions, "LEAST_STORED", 0)
+    made = write_small_checkpoint(tmp_path / "checkpoint", 6, partitions=1, words=40, checksums=False)
+    other = write_small_checkpoint(tmp_path / "other", 6, partitions=1, words=40, seed=9, checksums=False)
+    table = statestore.inspect(made.folder).table("state")
+    asked = [{"word": f"key-{number:06d}"} for number in range(40)]
+
+    def found() -> dict[str, tuple[int, float]]:
+        rows = [row for key in asked if (row := table.get(key)) is not None]
+        return {row["key"]["word"]: (row["value"]["count"], row["value"]["total"]) for row in rows}
+
+    assert found() == found() == made.state()
+    deltas = sorted((made.folder / "state" / "0" / "0").glob("*.delta"))
+    before = [path.stat() for path in deltas]
+    for path, times in zip(deltas, before, strict=True):
+        path.write_bytes((other.folder / "state" / "0" / "0" / path.name).read_bytes())
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert found() == found() == other.state()
+    deltas[3].write_bytes(deltas[3].read_bytes()[:-30])
+    with pytest.raises(StateStoreError, match=r"4\.delta"):
+        found()
