@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from statestore.formats.segments.segment_meta import OPEN, Block, FileRef, Role,
 from statestore.formats.values.types import TIME
 
 BATCH_ROWS = 1 << 20
+OPEN_ROWS = 1 << 17
 BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide
 COMPRESSED_BATCH_ROWS = 1 << 14  # so few that one row costs little; fewer make files larger and scans slower
 COMPRESSED_COLUMN_BYTES = 1 << 23
@@ -54,6 +56,19 @@ def end_column(ends: Ints) -> pa.Array:
     nulls = len(ends) - int(np.count_nonzero(closed))
     validity = pa.py_buffer(np.packbits(closed, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(TIME, len(ends), [validity, pa.py_buffer(ends)], null_count=nulls)
+
+
+def open_end_column(rows: int) -> pa.Array:
+    """Return the column that `end_column` makes of so many open rows; of at most `OPEN_ROWS`, it shares its memory."""
+    if rows > OPEN_ROWS:
+        return end_column(np.full(rows, OPEN, np.int64))
+    return _open_ends().slice(0, rows)
+
+
+@cache
+def _open_ends() -> pa.Array:
+    ends = np.full(OPEN_ROWS, OPEN, np.int64).tobytes()  # which nobody can change
+    return pa.Array.from_buffers(TIME, OPEN_ROWS, [pa.py_buffer(bytes(OPEN_ROWS // 8)), pa.py_buffer(ends)], OPEN_ROWS)
 
 
 def encode_segment(
