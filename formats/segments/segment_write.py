@@ -18,6 +18,7 @@ from statestore.formats.segments.compressed_write import CompressedBatches, Comp
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment_meta import OPEN, Block, FileRef, Role, SegmentMeta
 from statestore.formats.values.types import TIME
+from statestore.formats.values.without_pandas import bools
 
 BATCH_ROWS = 1 << 20
 OPEN_ROWS = 1 << 17
@@ -198,7 +199,7 @@ class _Times:
         self.ends = _int64(table, "valid_to", null=OPEN)
         self.added = _int64(table, "_added")
         self.closed = _int64(table, "_closed")
-        self.split: Bools = _int64(table, "_split").astype(np.bool_)
+        self.split = bools(_contiguous(table.column("_split")))
         if np.any(self.starts[1:] < self.starts[:-1]):
             raise _invalid("its rows are not sorted by valid_from")
 
@@ -270,7 +271,7 @@ def _joined(bounds: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def _greatest(values: Ints, where: Bools) -> int:
-    return int(values.max(where=where, initial=0))
+    return int((values * where).max(initial=0))  # by ``where`` it takes twice as long
 
 
 def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
