@@ -1,9 +1,7 @@
-"""The rows of many pieces that belong to a window: found in one pass, and copied to columns of their own.
+"""The rows of many pieces that belong to a window, found in one pass.
 
-Both are done by compiled loops, or by numpy and Arrow where these are not loaded. Pieces are cut into parts:
-consecutive rows of one record batch of a segment, as compiled loops take them. A loop copies a number in a nanosecond
-and a short text in three, whatever the number of parts. Arrow takes two to four times as long, and some microseconds
-for each part.
+That is done by a compiled loop, or by numpy where it is not loaded. Pieces are cut into parts: consecutive rows of one
+record batch of a segment, as compiled loops take them.
 """
 
 from __future__ import annotations

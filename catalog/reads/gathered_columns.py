@@ -1,7 +1,9 @@
 """Columns of chosen rows, copied out of many parts: a range of the rows is a record batch of its own.
 
-One compiled loop copies all columns of a batch into one buffer: a call for each column, with a buffer of its own, took
-a fifth of a millisecond a batch. Arrow gathers nested columns, and all columns where the loops are not loaded.
+One compiled loop copies all columns of a batch into one buffer, a number in a nanosecond and a short text in three,
+whatever the number of parts. A call for each column, with a buffer of its own, took a fifth of a millisecond more for
+each batch. Arrow gathers nested columns, and all columns where the loops are not loaded. It takes two to four times as
+long, and some microseconds for each part.
 """
 
 from __future__ import annotations
@@ -98,9 +100,8 @@ class GatheredColumns:
         return arrays
 
     def _layout(self, chosen: Range) -> tuple[Ints, pa.Buffer, list[tuple[int, int, int]]]:
-        """Return where `gather_columns` has to copy the rows; the buffer; where the buffers of each column begin in it.
-
-        Bytes of validity bits, of values or offsets, and of texts.
+        """Return the layout for `gather_columns`; the buffer for all columns; and where, in this buffer, the validity
+        bits, the values or offsets, and the texts of each column begin.
         """
         from statestore.formats.kernels.gather_kernels import BITS_AT, FIELDS, KIND, ROOM, TEXTS_AT, text_rooms
 

@@ -132,5 +132,5 @@ def test_a_column_without_addresses_is_gathered_by_arrow(monkeypatch: pytest.Mon
     columns = stored_columns(choice.parts, "int64")
     bare = [StoredColumn(column.array, 0, 0, 0, 0) for column in columns]
     monkeypatch.setattr(gathered_columns, "stored_columns", lambda parts, name: bare)
-    columns = GatheredColumns(choice, ["int64"], True)
-    assert columns.rows(rows_between(choice, 0, 4))[0].to_pylist() == expected("int64", [[1, 2, 5], [7]])
+    gathered = GatheredColumns(choice, ["int64"], True)
+    assert gathered.rows(rows_between(choice, 0, 4))[0].to_pylist() == expected("int64", [[1, 2, 5], [7]])
