@@ -1,6 +1,7 @@
 """The cost of scans as of old, middle and now under the loads that users have. Prints JSON lines.
 
-    python benchmarks/scans.py            10x and 100x history in commits of 100k changes, 200 commits uncompacted
+    python benchmarks/scans.py            10x and 100x history in commits of 100k changes, 200 commits uncompacted,
+                                          and three commits after a compaction
     python benchmarks/scans.py --quick    the same shapes with a tenth of the rows
 
 The loads have hot keys (half of the changes by a power law), 3 % deletes, and 1 % late records (by up to 5 % of the
@@ -40,7 +41,8 @@ DELETES, LATE, HOT = 0.03, 0.01, 0.5
 
 @dataclass(frozen=True)
 class Load:
-    """A stream and the way in which it is compacted: "delivered", "never", or "after" the last commit."""
+    """A stream and the way in which it is compacted: "delivered", "never", "after" the last commit, or "before" those
+    that change keys."""
 
     name: str
     keys: int
@@ -59,6 +61,7 @@ def loads(scale: int) -> list[Load]:
         Load("100x, never compacted", 2 * rows, 200, rows, "never", long),
         Load("10x, compacted", 10 * rows, 100, rows, "after", short),
         Load("100x, compacted", 2 * rows, 200, rows, "after", long),
+        Load("between commits, three after a compaction", 10 * rows, 13, rows, "before", (2.0, 2.0, 1.6)),
     ]
 
 
@@ -148,6 +151,8 @@ def build(folder: Path, load: Load) -> None:
         store.put_all(table)
         store.commit()
         times.append((time.process_time() - used) * 1000)
+        if load.compacted == "before" and (number + 1) * load.commit_rows == load.keys:
+            store.compact(full=True)
     if load.compacted == "after":
         store.compact(full=True)
     store.close()

@@ -262,6 +262,11 @@ class TimeRange:
     version: int
     newest: bool
 
+    @property
+    def is_now(self) -> bool:
+        """Whether only open rows belong to the range."""
+        return self.newest and self.low == NOW
+
     def clamped(self, log_state: LogState) -> TimeRange:
         """Return the range with both ends at most at the stream time of its version.
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from statestore.catalog.reads.added_columns import CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from statestore.catalog.reads.change_events import ChangeSplit, Events
-from statestore.catalog.reads.chosen_rows import usual_bytes
+from statestore.catalog.reads.gathered_columns import usual_bytes
 from statestore.catalog.reads.replaced_rows import NOWHERE, StoredRows
 from statestore.catalog.reads.scattered_rows import GatheredRows
 from statestore.catalog.reads.segment_files import SegmentFiles

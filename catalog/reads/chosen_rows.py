@@ -1,14 +1,12 @@
-"""The rows of many pieces that belong to a window: found in one pass, and copied to columns of their own.
+"""The rows of many pieces that belong to a window, found in one pass.
 
-Both are done by compiled loops, or by numpy and Arrow where these are not loaded. Pieces are cut into parts:
-consecutive rows of one record batch of a segment, as compiled loops take them. A loop copies a number in a nanosecond
-and a short text in three, whatever the number of parts. Arrow takes two to four times as long, and some microseconds
-for each part.
+That is done by a compiled loop, or by numpy where it is not loaded. Pieces are cut into parts: consecutive rows of one
+record batch of a segment, as compiled loops take them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -16,13 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from statestore.catalog.reads.belief import Piece, SegmentWithClosures, TimeRange, judged, open_marks
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.segments.column_checks import check_values
-from statestore.formats.segments.regions import corrupt
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.segments.stored_column import StoredColumn
@@ -166,13 +161,14 @@ def _joined(arrays: list[Any], kind: np.dtype[Any]) -> Any:
 
 
 def _compiled(files: SegmentFiles, parts: list[Part], window: TimeRange, shows_ends: bool) -> ChosenRows:
-    from statestore.formats.kernels.belief_kernels import PART_COLUMNS, RUN_COLUMNS, live_rows
+    from statestore.formats.kernels.belief_kernels import ENDS, PART_COLUMNS, RUN_COLUMNS, live_rows
 
     tables = _Tables(files, window, shows_ends)
     for mine in by_segment(parts):
         tables.add(mine)
     most = sum(part.length for part in parts)
-    rows, ends = np.empty(most + 1, np.int32), np.empty(most + 1, np.int64)
+    needs_ends = shows_ends or any(part[ENDS] for part in tables.parts)
+    rows, ends = np.empty(most + 1, np.int32), np.empty(most + 1 if needs_ends else 0, np.int64)
     bounds = np.empty(len(parts) + 1, np.int64)
     live_rows(
         np.array(tables.parts, np.int64).reshape(-1, PART_COLUMNS),
@@ -248,179 +244,3 @@ class _Tables:
         limit = len(segment.closures)
         self.runs += [(*run, limit) for run in pending.addresses]
         return len(pending.addresses)
-
-
-# Columns of chosen rows
-
-MOST_TEXT = 2**31 - 1  # bytes of the texts of one array
-SPARE = 32  # bytes behind the texts that a loop may overwrite
-TEXT_BYTES = 24  # of a text of which only the type is known
-# Where fewer than one row in so many is chosen, Arrow takes the rows of a part before it joins parts, so that it joins
-# at most so many times the bytes of a batch. Were they always taken before, a scan without compiled loops would take
-# 1.3 to 1.5 times as long (scans.py, 100x as delivered).
-SPARSE = 4
-
-
-class TooMuchTextError(Exception):
-    """The texts of one column have more bytes than an array can hold."""
-
-
-class GatheredColumn:
-    """A stored column of the parts of ``chosen``, of which ranges of rows are copied into arrays."""
-
-    def __init__(self, chosen: ChosenRows, name: str, compiled: bool) -> None:
-        self._name = name
-        self._chosen = chosen
-        self._columns = stored_columns(chosen.parts, name)
-        self.type: pa.DataType = chosen.parts[0].file.schema.field(name).type
-        self._gather: Callable[[Range], pa.Array] = self._gather_by_arrow
-        self._width = bit_width(self.type)
-        if compiled and self._has_addresses():
-            self._gather = self._chosen_loop()
-
-    @property
-    def row_bytes(self) -> float:
-        """Bytes that a row takes, on average."""
-        if not is_text(self.type):
-            return max(self._width, 8) / 8
-        rows = sum(len(column.array) for column in self._columns)
-        return 4 + sum(column.text_bytes for column in self._columns) / max(rows, 1)
-
-    def rows(self, chosen: Range) -> pa.Array:
-        """Return a range of the chosen rows.
-
-        Raises TooMuchTextError, or CorruptError for offsets that are wrong.
-        """
-        return self._gather(chosen)
-
-    def _has_addresses(self) -> bool:
-        return (self._width > 0 or is_text(self.type)) and all(column.values for column in self._columns)
-
-    def _chosen_loop(self) -> Callable[[Range], pa.Array]:
-        """Prepare the addresses of all parts, and return the method that gathers this type."""
-        columns = self._columns
-        self._values = np.array([column.values for column in columns])
-        validity = [column.validity for column in columns]
-        self._validity = np.array(validity) if any(validity) else None
-        if not is_text(self.type):
-            return self._gather_bits if self._width == 1 else self._gather_values
-        self._texts = np.array([column.text for column in columns])
-        self._text_bytes = np.array([column.text_bytes for column in columns])
-        return self._gather_texts
-
-    def _gather_values(self, chosen: Range) -> pa.Array:
-        from statestore.formats.kernels.gather_kernels import gather_values
-
-        width = self._width // 8
-        values = pa.allocate_buffer(chosen.count * width)
-        gather_values(self._values[chosen.parts], chosen.bounds, chosen.rows, width, values.address)
-        return self._array(chosen, [values])
-
-    def _gather_bits(self, chosen: Range) -> pa.Array:
-        return self._array(chosen, [self._bits(self._values[chosen.parts], chosen)[0]])
-
-    def _gather_texts(self, chosen: Range) -> pa.Array:
-        from statestore.formats.kernels.gather_kernels import gather_texts, text_room
-
-        address, sizes = self._values[chosen.parts], self._text_bytes[chosen.parts]
-        bounds, rows = chosen.bounds, chosen.rows
-        # Were each offset looked at first, a copy of 400,000 rows of which 10 % were updated would take up to 1.2 times
-        # as long.
-        room = text_room(address, sizes, bounds, rows, not chosen.is_dense)
-        if room > MOST_TEXT:
-            raise TooMuchTextError
-        size = -1
-        if room >= 0:
-            offsets, texts = pa.allocate_buffer(4 * chosen.count + 4), pa.allocate_buffer(room + SPARE)
-            values = self._texts[chosen.parts]
-            size = gather_texts(address, values, sizes, bounds, rows, offsets.address, texts.address, room)
-        if size < 0:
-            raise self._wrong(chosen.parts)
-        return self._array(chosen, [offsets, texts.slice(0, size)])
-
-    def _array(self, chosen: Range, buffers: Sequence[pa.Buffer]) -> pa.Array:
-        validity, nulls = None, 0
-        if self._validity is not None and self._validity[chosen.parts].any():
-            validity, nulls = self._bits(self._validity[chosen.parts], chosen)
-        return pa.Array.from_buffers(self.type, chosen.count, [validity if nulls else None, *buffers], nulls)
-
-    def _bits(self, addresses: Ints, chosen: Range) -> tuple[pa.Buffer, int]:
-        """Return gathered bits, and how many of them are not set."""
-        from statestore.formats.kernels.gather_kernels import gather_bits
-
-        bits = pa.allocate_buffer(-(-chosen.count // 8))
-        return bits, chosen.count - gather_bits(addresses, chosen.bounds, chosen.rows, bits.address)
-
-    def _wrong(self, parts: slice) -> Exception:
-        """Return the error for offsets that a loop has found to be wrong, though they were right when checked."""
-        for part, column in zip(self._chosen.parts[parts], self._columns[parts], strict=True):
-            try:
-                check_values(column.array)
-            except pa.ArrowException as error:
-                return corrupt(part.segment.meta.file, f"column {self._name!r}: {error}")
-        return corrupt(
-            self._chosen.parts[parts][0].segment.meta.file, f"column {self._name!r} changed while it is read"
-        )
-
-    def _gather_by_arrow(self, chosen: Range) -> pa.Array:
-        parts, bounds = chosen.parts, chosen.bounds
-        slices: list[pa.Array] = []
-        wanted: list[Any] = []
-        joined_rows = 0
-        for column, first, stop in zip(self._columns[parts], bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            rows = chosen.rows[first:stop]
-            low, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
-            mine = column.array.slice(low, span)
-            if len(rows) * SPARSE < span:
-                mine, rows = mine.take(pa.array(rows - low)), np.arange(len(rows), dtype=np.int32)
-                low = 0
-            slices.append(mine)
-            wanted.append(rows + np.int64(joined_rows - low))
-            joined_rows += len(mine)
-        try:
-            whole = slices[0] if len(slices) == 1 else pa.concat_arrays(slices)
-        except pa.ArrowInvalid as error:  # offsets would overflow
-            raise TooMuchTextError from error
-        return whole if len(whole) == chosen.count else whole.take(pa.array(np.concatenate(wanted)))
-
-
-@dataclass(frozen=True)
-class Range:
-    """``count`` of the chosen rows: ``rows[bounds[p] : bounds[p + 1]]`` of each of their parts."""
-
-    parts: slice
-    count: int
-    bounds: Ints
-    rows: Rows
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether at least every other row of the parts, from their first chosen row to the last, is chosen."""
-        bounds, rows = self.bounds, self.rows
-        span = int((rows[bounds[1:] - 1].astype(np.int64) - rows[bounds[:-1]] + 1).sum())
-        return 2 * self.count >= span
-
-
-def rows_between(chosen: ChosenRows, first: int, stop: int) -> Range:
-    """Return the chosen rows [first, stop) by part."""
-    begin, end = chosen.bounds.searchsorted([first, stop - 1], "right").tolist()
-    bounds = chosen.bounds[begin - 1 : end + 1].copy()
-    bounds[0], bounds[-1] = first, stop
-    return Range(slice(begin - 1, end), stop - first, bounds, chosen.rows)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def bit_width(kind: pa.DataType) -> int:
-    """Bits of a value of a type that compiled loops gather, 0 for text and nested types."""
-    if not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
-        return 0
-    width: int = kind.bit_width
-    return width if width in (1, 8, 16, 32, 64, 128) else 0
-
-
-def usual_bytes(kind: pa.DataType) -> float:
-    """Bytes of a value by its type alone."""
-    return bit_width(kind) / 8 or TEXT_BYTES

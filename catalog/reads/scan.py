@@ -15,26 +15,23 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.reads.added_columns import VERSION_COLUMN
-from statestore.catalog.reads.belief import NOW, Piece, TimeRange, cells_of, ends_of_rows, judged, live_mask
+from statestore.catalog.reads.belief import Piece, TimeRange, cells_of, ends_of_rows, judged, live_mask
 from statestore.catalog.reads.chosen_rows import (
     ChosenRows,
-    GatheredColumn,
     Part,
-    TooMuchTextError,
     all_chosen,
     chosen_rows,
     groups_of_parts,
-    rows_between,
     stored_columns,
-    usual_bytes,
 )
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows
+from statestore.catalog.reads.gathered_columns import GatheredColumns, TooMuchTextError, rows_between, usual_bytes
 from statestore.catalog.reads.plan import CHUNK_ROWS, StoreSplit
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.compiled_use import copies_pay
-from statestore.formats.segments.segment_columns import end_column
+from statestore.formats.segments.segment_columns import end_column, open_end_column
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import MARK_TYPE, MaskedSplit, mark_bytes
 from statestore.formats.values.filters import Filter, key_lookups, mask, with_whole_structs
@@ -129,7 +126,7 @@ def gathered_batches(
             chosen = chosen.only(sorted(left))
         waiting.append(chosen)
         rows += chosen.count
-        if rows >= reading.kept_rows:
+        if 2 * rows >= reading.kept_rows:
             yield from reading.copies(all_chosen(waiting))
             waiting, rows = [], 0
     if rows:
@@ -144,19 +141,18 @@ class _Reading:
         self._compiled = compiled
         self._window = window
         self._stored = ["_added" if name == VERSION_COLUMN else name for name in schema.names]
-        self.shows_ends = END in schema.names
+        self._all_open = window.is_now  # the ends of all rows are known, and need not be found
+        self.shows_ends = END in schema.names and not self._all_open
         self._schema = schema
         row_bytes = max(sum(usual_bytes(kind) for kind in schema.types), 1)
         self._viewed_rows = VIEWED_BYTES / row_bytes
-        self.kept_rows = min(BATCH_BYTES / row_bytes, CHUNK_ROWS)  # so many are copied before more rows are judged
+        self.kept_rows = min(BATCH_BYTES / row_bytes, CHUNK_ROWS)  # half of them are copied before more are judged
 
     def is_plain(self, part: Part) -> bool:
         """Return whether a part is passed as a view of the file, and no end need be computed."""
         if part.cut or part.length < self._viewed_rows:
             return False
-        # As of now, all rows of a part that is not cut are open.
-        unchanged = self._window.newest and (self._window.low == NOW or not part.segment.closures)
-        return unchanged or not self.shows_ends
+        return not self.shows_ends or (self._window.newest and not part.segment.closures)
 
     def whole_parts(self, chosen: ChosenRows) -> list[int]:
         """Return the numbers of parts that are passed as views, but for their ends."""
@@ -172,12 +168,12 @@ class _Reading:
         if not parts:
             return
         bounds = [] if chosen is None else chosen.bounds.tolist()
-        stored = [() if chosen and name == END else stored_columns(parts, name) for name in self._stored]
+        makes_ends = chosen is not None or self._all_open
+        stored = [() if makes_ends and name == END else stored_columns(parts, name) for name in self._stored]
         for number, part in enumerate(parts):
+            first, stop = bounds[number : number + 2] or (0, part.length)
             arrays = [
-                columns[number].array.slice(part.first, part.length)
-                if columns
-                else _ends(chosen, *bounds[number : number + 2])
+                columns[number].array.slice(part.first, part.length) if columns else self._ends(chosen, first, stop)
                 for columns in stored
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -186,23 +182,17 @@ class _Reading:
         """Yield copies of the chosen rows."""
         for file in {id(part.file): part.file for part in chosen.parts}.values():
             self._files.check_length(file.meta.file)  # the consumer may have taken its time
-        columns = [
-            None if name == END and self.shows_ends else GatheredColumn(chosen, name, self._compiled)
-            for name in self._stored
-        ]
-        row_bytes = sum(8.0 if column is None else column.row_bytes for column in columns)
+        columns = GatheredColumns(chosen, [name for name in self._stored if name != END], self._compiled)
+        row_bytes = columns.row_bytes + (8 if END in self._stored else 0)
         most = int(min(max(BATCH_BYTES / row_bytes, 1), CHUNK_ROWS))
         batches = -(-chosen.count // most)
         for number in range(batches):
             first, stop = number * chosen.count // batches, (number + 1) * chosen.count // batches
             yield from self._copied(columns, chosen, first, stop)
 
-    def _copied(
-        self, columns: list[GatheredColumn | None], chosen: ChosenRows, first: int, stop: int
-    ) -> Iterator[pa.RecordBatch]:
-        some = rows_between(chosen, first, stop)
+    def _copied(self, columns: GatheredColumns, chosen: ChosenRows, first: int, stop: int) -> Iterator[pa.RecordBatch]:
         try:
-            arrays = [_ends(chosen, first, stop) if column is None else column.rows(some) for column in columns]
+            arrays = columns.rows(rows_between(chosen, first, stop))
         except TooMuchTextError:
             if stop - first == 1:
                 raise
@@ -210,13 +200,16 @@ class _Reading:
             yield from self._copied(columns, chosen, first, middle)
             yield from self._copied(columns, chosen, middle, stop)
             return
+        if END in self._stored:
+            arrays.insert(self._stored.index(END), self._ends(chosen, first, stop))
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-
-def _ends(chosen: ChosenRows | None, first: int, stop: int) -> pa.Array:
-    assert chosen is not None
-    assert chosen.ends is not None
-    return end_column(chosen.ends[first:stop])
+    def _ends(self, chosen: ChosenRows | None, first: int, stop: int) -> pa.Array:
+        if self._all_open:
+            return open_end_column(stop - first)
+        assert chosen is not None
+        assert chosen.ends is not None
+        return end_column(chosen.ends[first:stop])
 
 
 def _read_piece(
@@ -227,13 +220,17 @@ def _read_piece(
     columns: list[str],
     filters: tuple[Filter, ...],
 ) -> Iterator[pa.RecordBatch]:
+    # The ends of rows that live now are known, and need not be copied.
+    adds_ends = split.window.is_now and END in columns[1:] and all(f.column != END for f in filters)
+    read, kept = ([n for n in given if n != END or not adds_ends] for given in (names, columns))
     chosen = _hashed_rows(files, piece, split.hashes)
-    for at, batch, alive in _all_rows(files, piece, split.window, names):
+    for at, batch, alive in _all_rows(files, piece, split.window, read):
         live = alive if chosen is None else _and(alive, chosen[at : at + batch.num_rows])
         selected = mask(filters, batch) if filters else None
         keep = _and(live, None if selected is None else bools(selected))
-        shown = batch.select(columns)
-        yield from [shown] if keep is None else live_batches(shown, keep)
+        shown = batch.select(kept)
+        for found in [shown] if keep is None else live_batches(shown, keep):
+            yield found.add_column(columns.index(END), END, open_end_column(found.num_rows)) if adds_ends else found
 
 
 def lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:

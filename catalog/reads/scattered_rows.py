@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.reads.belief import cells_of
-from statestore.catalog.reads.chosen_rows import MOST_TEXT, SPARE, bit_width, is_text
+from statestore.catalog.reads.gathered_columns import MOST_TEXT, SPARE, bit_width, is_text
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.column_checks import check_values
 from statestore.formats.segments.regions import corrupt

@@ -73,8 +73,9 @@ def _rewrite(
     for role, blocks, cold in outputs(rows, rewriting, live, rules, by_starts=not files.is_local):
         begin = 0
         for block in blocks:
-            number[block] = len(rewrite.new.segments)
-            place[block] = np.arange(begin, begin + len(block), dtype=np.int32)
+            positions = block.astype(np.intp)
+            number[positions] = len(rewrite.new.segments)
+            place[positions] = np.arange(begin, begin + len(block), dtype=np.int32)
             begin += len(block)
         write_output(output, rows, role, blocks, cold)
     rewrite.moved |= _moves(segments, rows, number, place)
@@ -128,20 +129,20 @@ def outputs(
     is_open = rows.end > (OPEN - 1 if rewriting.through is None else rewriting.through)
     opened = np.flatnonzero(is_open).astype(np.int32)
     if len(opened):
-        ordered = opened[in_order(rows.start[opened])]
+        ordered = opened.take(in_order(rows.start.take(opened)))
         for part in _parts(ordered, rules.open_bytes / per_row):
             yield "open" if rewriting.through is None else "delta", [part], False
     ended = np.flatnonzero(~is_open).astype(np.int32)
     if not len(ended):
         return
-    ordered = ended[in_order(rows.end[ended])]
+    ordered = ended.take(in_order(rows.end.take(ended)))
     block_rows = max(int(rules.block_share * live), rules.block_rows)
     for span in _windows(rows.end, ordered, rewriting.window):
         for file in _parts(span, rules.file_rows):
             blocks = _parts(file, block_rows)
             if by_starts:
                 blocks = _by_starts(rows.start, blocks, rules)
-            yield "closed", [block[in_order(rows.start[block])] for block in blocks], rewriting.cold
+            yield "closed", [block.take(in_order(rows.start.take(block))) for block in blocks], rewriting.cold
 
 
 def _windows(ends: Ints, ordered: Numbers, window: tuple[int, int] | None) -> list[Numbers]:

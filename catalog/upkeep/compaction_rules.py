@@ -15,9 +15,10 @@ class Rules:
     """Limits of compaction. ``memory`` is in bytes."""
 
     memory: int = 256 << 20
-    ended_share: float = 0.75
+    ended_share: float = 0.55
     """Ended rows among open segments and deltas, in units of live rows, that make a rewrite due. A read of the newest
-    rows costs as much with one in twenty of them as with this share, because both copy the rows of every batch."""
+    rows costs about as much with one in twenty of them as with this share, because both copy the rows of every batch.
+    """
     idle_share: float = 0.05
     """Limit in place of ``ended_share`` when no writer has committed for a while."""
     closing_share: float = 0.01

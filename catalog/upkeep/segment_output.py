@@ -15,7 +15,7 @@ from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.scattered_rows import GatheredRows
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers
-from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.kernels.compiled_use import rewrites_pay
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
@@ -100,7 +100,7 @@ def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
     meta = replace(meta, key_groups=(int(groups[0]), int(groups[1])))
     if meta.rows >= new_files.INDEX_MIN_ROWS or meta.blocks:
-        meta = _with_index(output, meta, whole, rows.start[np.concatenate(blocks)])
+        meta = _with_index(output, meta, whole, rows, blocks)
     new.segments.append(meta)
 
 
@@ -109,12 +109,17 @@ def _compression(output: Output, role: Role) -> Compression:
     return COLD if output.files.is_local or role == "open" else new_files.REMOTE
 
 
-def _with_index(output: Output, meta: SegmentMeta, hashes: Hashes, starts: Ints) -> SegmentMeta:
+def _with_index(
+    output: Output, meta: SegmentMeta, hashes: Hashes, rows: FoldedRows, blocks: Sequence[Numbers]
+) -> SegmentMeta:
     index = KeyIndex.build(hashes)
     ordered, entries = index.hashes, index.rows
-    backward = (ordered[1:] == ordered[:-1]) & (starts[entries[1:]] < starts[entries[:-1]])
-    if backward.any():  # two keys share a hash, and their rows lie in blocks of different times
-        entries = entries[np.lexsort((starts[entries], ordered))]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(again):
+        starts = rows.start.take(np.concatenate(blocks))
+        backward = starts.take(entries.take(again + 1)) < starts.take(entries.take(again))
+        if backward.any():  # two keys share a hash, and their rows lie in blocks of different times
+            entries = entries[np.lexsort((starts[entries], ordered))]
     batch = entries_batch(ordered, entries)
     return replace(meta, index=_create(output, output.new.new_name(".index.arrow"), batch.schema, [batch]))
 
@@ -133,16 +138,16 @@ def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> F
 
 
 def _block(output: Output, rows: FoldedRows, role: Role, chosen: Numbers) -> RowBlock:
-    inputs, row = output.inputs, rows.row[chosen]
+    inputs, mine = output.inputs, rows.take(chosen)
     gather = GatheredRows(
-        inputs.opened, rows.source[chosen], row, compiled=rewrites_pay(len(row)), kept_bytes=inputs.kept_bytes
+        inputs.opened, mine.source, mine.row, compiled=rewrites_pay(len(mine)), kept_bytes=inputs.kept_bytes
     )
     return RowBlock(
         [gather.column(name) for name in output.column_names],
-        rows.start[chosen],
-        rows.end[chosen],
-        rows.added[chosen].astype(np.int64),
-        rows.closed[chosen].astype(np.int64),
-        rows.split[chosen],
-        rows.dropped[chosen].astype(np.int64) if role == "belief" else None,
+        mine.start,
+        mine.end,
+        mine.added.astype(np.int64),
+        mine.closed.astype(np.int64),
+        mine.split,
+        mine.dropped.astype(np.int64) if role == "belief" else None,
     )

@@ -147,8 +147,8 @@ def live_rows(
     """Fill in the rows of each part that belong to the window [low, high], and their ends.
 
     Part p has ``rows[bounds[p] : bounds[p + 1]]``, counted in its batch. There is room for all rows of all parts, and
-    for one more. Ends are filled in for the parts that have an address of ends or of marks. ``version`` is a commit, or
-    one after all of them.
+    for one more. Ends are filled in for the parts that have an address of ends, and for those that have one of marks if
+    there is room for ends at all. ``version`` is a commit, or one after all of them.
     """
     filled = I64(0)
     for p in range(len(parts)):
@@ -160,8 +160,9 @@ def live_rows(
             for i in range(count):
                 row = before + i
                 rows[filled] = first + i
-                ends[filled] = OPEN
                 filled += I64((byte_at(marks + (row >> 3)) >> U64(row & 7)) & U64(1))
+            if len(ends) > 0:
+                ends[bounds[p] : filled] = OPEN
             continue
         if stored == 0:  # all rows are of the window, and nobody wants their ends
             for i in range(count):

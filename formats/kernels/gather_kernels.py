@@ -33,7 +33,7 @@ TOO_MUCH = -2
 _SHORT = 32  # texts up to this size are copied as four words where there is room for them
 
 
-@kernel
+@inlined
 def gather_values(address: Ints, bounds: Ints, rows: Rows, width: int, target: int) -> None:
     """Gather values of ``width`` bytes: 1, 2, 4, 8 or 16."""
     first = bounds[0]
@@ -59,7 +59,7 @@ def gather_values(address: Ints, bounds: Ints, rows: Rows, width: int, target: i
                 put_word(into + 8, word_at(source + 8))
 
 
-@kernel
+@inlined
 def gather_bits(address: Ints, bounds: Ints, rows: Rows, target: int) -> Any:
     """Gather bits, and return how many of them are set. All bits of a part with the address 0 are."""
     filled, byte, ones = I64(0), U64(0), I64(0)
@@ -82,7 +82,7 @@ def gather_bits(address: Ints, bounds: Ints, rows: Rows, target: int) -> Any:
     return ones
 
 
-@kernel
+@inlined
 def text_room(address: Ints, sizes: Ints, bounds: Ints, rows: Rows, exact: bool) -> Any:
     """Return at most how many bytes the chosen texts have, or ``exact``ly how many. -1 if an offset is wrong.
 
@@ -118,7 +118,7 @@ def copy_text(source: int, size: int, room: int, target: int) -> None:
         copy_memory(target, source, size)
 
 
-@kernel
+@inlined
 def gather_texts(
     address: Ints,
     values: Ints,
@@ -148,6 +148,52 @@ def gather_texts(
             at += 4
             put_half(at, U64(total))
     return total
+
+
+# Columns of a batch
+
+# Where each column goes: bits of a value, 0 for texts; addresses for its validity bits, for its values or offsets, and
+# for its texts; the room that these have, and then their bytes; how many values are not null.
+KIND, BITS_AT, VALUES_AT, TEXTS_AT, ROOM, ONES, FIELDS = range(7)
+# Where it is in each part: addresses of its validity bits, 0 if no value is null, of its values or offsets, and of its
+# texts; the bytes of the texts.
+_VALIDITY, _VALUES, _TEXTS, _SIZES = range(4)
+
+
+@kernel
+def text_rooms(layout: Any, places: Any, first: int, stop: int, bounds: Ints, rows: Rows, exact: bool) -> None:
+    """Fill in the room that the chosen texts of each column need at most, or ``exact``ly; -1 where an offset is wrong.
+
+    ``places[c, :, first:stop]`` are those of the column c in the parts that have the rows.
+    """
+    for c in range(len(layout)):
+        if layout[c, KIND] == 0:
+            offsets, sizes = places[c, _VALUES, first:stop], places[c, _SIZES, first:stop]
+            layout[c, ROOM] = text_room(offsets, sizes, bounds, rows, exact)
+
+
+@kernel
+def gather_columns(layout: Any, places: Any, first: int, stop: int, bounds: Ints, rows: Rows) -> Any:
+    """Gather all columns of the chosen rows; return the number of a column whose stored offsets are wrong, or -1."""
+    count = bounds[len(bounds) - 1] - bounds[0]
+    for c in range(len(layout)):
+        values, target, bits = places[c, _VALUES, first:stop], layout[c, VALUES_AT], layout[c, KIND]
+        if bits == 0:
+            texts, sizes = places[c, _TEXTS, first:stop], places[c, _SIZES, first:stop]
+            room = layout[c, ROOM]
+            layout[c, ROOM] = gather_texts(values, texts, sizes, bounds, rows, target, layout[c, TEXTS_AT], room)
+            if layout[c, ROOM] < 0:
+                return c
+        elif bits == 1:
+            gather_bits(values, bounds, rows, target)
+        else:
+            gather_values(values, bounds, rows, bits >> 3, target)
+        layout[c, ONES] = count
+        for p in range(first, stop):
+            if places[c, _VALIDITY, p] != 0:
+                layout[c, ONES] = gather_bits(places[c, _VALIDITY, first:stop], bounds, rows, layout[c, BITS_AT])
+                break
+    return -1
 
 
 # Scattered rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pyarrow as pa
 
@@ -10,6 +12,7 @@ from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.types import TIME
 
 BATCH_ROWS = 1 << 20
+OPEN_ROWS = 1 << 17
 FORMAT = "segment/1"
 FORMAT_OF_BLOCKS = "segment/2"  # several blocks
 FORMAT_OF_NUMBERS = "segment/3"  # and coded numbers
@@ -41,3 +44,16 @@ def end_column(ends: Ints) -> pa.Array:
     nulls = len(ends) - int(np.count_nonzero(closed))
     validity = pa.py_buffer(np.packbits(closed, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(TIME, len(ends), [validity, pa.py_buffer(ends)], null_count=nulls)
+
+
+def open_end_column(rows: int) -> pa.Array:
+    """Return the column that `end_column` makes of so many open rows; of at most `OPEN_ROWS`, it shares its memory."""
+    if rows > OPEN_ROWS:
+        return end_column(np.full(rows, OPEN, np.int64))
+    return _open_ends().slice(0, rows)
+
+
+@cache
+def _open_ends() -> pa.Array:
+    ends = np.full(OPEN_ROWS, OPEN, np.int64).tobytes()  # which nobody can change
+    return pa.Array.from_buffers(TIME, OPEN_ROWS, [pa.py_buffer(bytes(OPEN_ROWS // 8)), pa.py_buffer(ends)], OPEN_ROWS)

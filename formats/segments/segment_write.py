@@ -28,6 +28,7 @@ from statestore.formats.segments.segment_columns import (
     end_column,
 )
 from statestore.formats.segments.segment_meta import OPEN, Block, FileRef, Role, SegmentMeta
+from statestore.formats.values.without_pandas import bools
 
 BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide
 COMPRESSED_BATCH_ROWS = 1 << 14  # so few that one row costs little; fewer make files larger and scans slower
@@ -162,7 +163,7 @@ class _Times:
         self.ends = _int64(table, "valid_to", null=OPEN)
         self.added = _int64(table, "_added")
         self.closed = _int64(table, "_closed")
-        self.split: Bools = _int64(table, "_split").astype(np.bool_)
+        self.split = bools(_contiguous(table.column("_split")))
         if np.any(self.starts[1:] < self.starts[:-1]):
             raise _invalid("its rows are not sorted by valid_from")
 
@@ -234,7 +235,7 @@ def _joined(bounds: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def _greatest(values: Ints, where: Bools) -> int:
-    return int(values.max(where=where, initial=0))
+    return int((values * where).max(initial=0))  # by ``where`` it takes twice as long
 
 
 def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:

@@ -90,7 +90,7 @@ OPERATIONS = {
     "transaction": Operation(lambda s: s.commit(transaction=TRANSACTION), [Model.commit], replay=True),
     "commit and compact": Operation(
         lambda s: (s.commit(), s.compact()),
-        [Model.commit, Model.same_again],
+        [Model.commit, Model.same_again, Model.same_again],
         settings=((compaction_rules, "DEFAULT", Rules(small_store=2, small_fan_in=3, block_rows=2)),),
     ),
     "overwrite": Operation(

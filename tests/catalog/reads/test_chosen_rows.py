@@ -12,17 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stores.segment_tables import opened, opened_blocks, table_of_all_types
 
-from statestore.catalog.reads import chosen_rows
+from statestore.catalog.reads import gathered_columns
 from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.chosen_rows import (
     ChosenRows,
-    GatheredColumn,
     Part,
-    TooMuchTextError,
     all_chosen,
-    rows_between,
     stored_columns,
 )
+from statestore.catalog.reads.gathered_columns import GatheredColumns, TooMuchTextError, rows_between
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.stored_column import StoredColumn
@@ -62,9 +60,10 @@ def expected(name: str, rows: list[list[int]]) -> list[object]:
 def check(compiled: bool, rows: list[list[int]], cuts: list[float]) -> None:
     choice = chosen(rows)
     bounds = sorted({0, choice.count, *(int(cut * choice.count) for cut in cuts)})
-    for name in COLUMNS:
-        column = GatheredColumn(choice, name, compiled)
-        arrays = [column.rows(rows_between(choice, first, stop)) for first, stop in pairwise(bounds)]
+    columns = GatheredColumns(choice, COLUMNS, compiled)
+    batches = [columns.rows(rows_between(choice, first, stop)) for first, stop in pairwise(bounds)]
+    for number, name in enumerate(COLUMNS):
+        arrays = [batch[number] for batch in batches]
         for array in arrays:
             array.validate(full=True)
             assert array.null_count == sum(cell is None for cell in array.to_pylist())
@@ -99,10 +98,10 @@ def test_offsets_that_changed_after_their_check_are_damage() -> None:
             segment = opened(TABLES[0])
             part = Part(segment, SegmentWithClosures(segment.meta), 0, 0, segment.rows, 0, True)
             choice = ChosenRows([part], np.array([0, len(rows)]), np.array(rows, np.int32), None)
-            column = GatheredColumn(choice, "words", True)
-            offsets = np.frombuffer(column._columns[0].array.buffers()[1], np.int32).copy()
+            column = GatheredColumns(choice, ["words"], True)
+            offsets = np.frombuffer(column._stored[0][0].array.buffers()[1], np.int32).copy()
             offsets[position + (1 if dense else 0)] = wrong
-            column._values = np.array([offsets.ctypes.data])
+            column._places[0, 1] = offsets.ctypes.data
             with pytest.raises(CorruptError, match="words"):
                 column.rows(rows_between(choice, 0, len(rows)))
 
@@ -112,13 +111,13 @@ def test_texts_beyond_an_array_are_refused_before_they_are_copied(
     monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     if compiled:
-        monkeypatch.setattr(chosen_rows, "MOST_TEXT", 100)
+        monkeypatch.setattr(gathered_columns, "MOST_TEXT", 100)
         choice = chosen([list(range(50)), []])
         with pytest.raises(TooMuchTextError):
-            GatheredColumn(choice, "words", True).rows(rows_between(choice, 0, choice.count))
+            GatheredColumns(choice, ["words"], True).rows(rows_between(choice, 0, choice.count))
     else:
         choice = chosen([list(range(50)), list(range(50))])
-        column = GatheredColumn(choice, "words", False)
+        column = GatheredColumns(choice, ["words"], False)
 
         def too_much(arrays: list[pa.Array]) -> pa.Array:
             raise pa.ArrowInvalid("offset overflow while concatenating arrays")
@@ -132,6 +131,6 @@ def test_a_column_without_addresses_is_gathered_by_arrow(monkeypatch: pytest.Mon
     choice = chosen([[1, 2, 5], [7]])
     columns = stored_columns(choice.parts, "int64")
     bare = [StoredColumn(column.array, 0, 0, 0, 0) for column in columns]
-    monkeypatch.setattr(chosen_rows, "stored_columns", lambda parts, name: bare)
-    column = GatheredColumn(choice, "int64", True)
-    assert column.rows(rows_between(choice, 0, 4)).to_pylist() == expected("int64", [[1, 2, 5], [7]])
+    monkeypatch.setattr(gathered_columns, "stored_columns", lambda parts, name: bare)
+    gathered = GatheredColumns(choice, ["int64"], True)
+    assert gathered.rows(rows_between(choice, 0, 4))[0].to_pylist() == expected("int64", [[1, 2, 5], [7]])

@@ -184,6 +184,23 @@ def test_rows_of_blocks_are_those_of_a_check_of_each_row(
                     assert piece.cut or len(live) == piece.rows
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_ends_of_rows_that_live_now_are_neither_read_nor_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(scan, "JOINED_ROWS", 1)
+    read_by(monkeypatch, way)
+    store, window = stored(tmp_path, 4, (0, 5)), TimeRange(NOW, NOW, VERSION, True)
+    found: list[pa.Array] = []
+    for split in splits_of(plan(store.files, store.log_state, window, ()), window, rows_per_split=120):
+        found += [batch.column("valid_to") for batch in read_split(store.files, split, ("v", "valid_to"))]
+    assert len(found) > 1
+    assert len({ends.buffers()[1].address for ends in found}) == 1
+    for ends in found:
+        assert ends.null_count == len(ends)
+        assert (np.frombuffer(ends.buffers()[1], np.int64, len(ends), 8 * ends.offset) == OPEN).all()
+
+
 def test_closures_of_one_block_leave_the_others_uncut(tmp_path: Path) -> None:
     """At every moment a block is cut only if one of its rows in the prefix is dead."""
     store = stored(tmp_path, 2, (2,))

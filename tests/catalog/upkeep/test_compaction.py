@@ -7,6 +7,7 @@ import logging
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,22 @@ def test_compaction_keeps_open_rows_dense(tmp_path: Path) -> None:
             store.compact()
             recent = [v for v in _segments(store) if v.meta.role in ("open", "delta") and not v.meta.tombstone]
             assert sum(map(ended_rows, recent)) <= SCALED.small_store + 8 * ROWS
+
+
+def test_a_due_rewrite_takes_the_segments_with_half_of_the_ended_rows(tmp_path: Path) -> None:
+    """Where few rows have ended, more will soon; a pause and a handle that closes make everything dense."""
+    create(statestore.connect(tmp_path)).close()
+    with statestore.connect(tmp_path).open_store("s", auto_compact=False) as store:
+        for time, keys in ((1, 200), (2, 100), (3, 100)):
+            store.write(as_table([(f"k{number}", time, time) for number in range(keys)]))
+        rules = replace(SCALED, small_store=10, small_idle=10)
+        taken = {mode: next_step(store._log_state, rules, mode) for mode in ("due", "idle", "closing")}
+        first, second, _ = (segment.meta.name for segment in _segments(store))
+        chosen = {
+            mode: [segment.meta.name for segment in step.rewritings[0].segments] if step else []
+            for mode, step in taken.items()
+        }
+        assert chosen == {"due": [second], "idle": [second, first], "closing": [second, first]}
 
 
 def _segments(store: VersionedStore) -> list[Any]:
