@@ -159,11 +159,17 @@ class CheckpointAt(StateAt):
         return None if self.shown.snapshot is not None else rows_of(self.checkpoint, self.state_view)
 
     def files(self) -> Iterator[StateFile]:
-        for number in self.state_view.store.partitions:
-            partition = open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
+        for partition in self._partitions():
             for file in files_of_batch(partition):
                 version = file.version - 1 if file.version else None
                 yield StateFile(f"{_folder(partition)}/{file.name}", file.kind, file.size, None, version, version)
+
+    def total_bytes(self) -> int:
+        return sum(file.size for partition in self._partitions() for file in files_of_batch(partition))
+
+    def _partitions(self) -> Iterator[Partition]:
+        for number in self.state_view.store.partitions:
+            yield open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return explained(error, self.location, self.state_view, versions)

@@ -18,6 +18,7 @@ from statestore.formats.places.folder import NUMBER, Folder
 from statestore.formats.places.local_files import FileSystem
 from statestore.formats.spark.checkpoint.checkpoint_files import (
     DataFile,
+    DataFiles,
     data_files,
     parse_json,
     read_metadata,
@@ -461,7 +462,7 @@ def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) ->
     return schemas
 
 
-def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> Sequence[DataFile]:
+def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> DataFiles:
     """The data files of a store's partition."""
     if partition not in store.partitions:
         raise missing(
