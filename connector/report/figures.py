@@ -107,7 +107,9 @@ def figures_now(table: StateTable) -> StoreFigures:
     rows = table.count(Query())
     if rows is None:
         rows = sum(batch.num_rows for batch in read_rows(table, Query(columns=tuple(table.schema(Query()).names[:1]))))
-    return StoreFigures(table.name, rows, None, frozenset(), [], [], [], _biggest(History(table, None)), [], {}, [], 0, 0)
+    return StoreFigures(
+        table.name, rows, None, frozenset(), [], [], [], _biggest(History(table, None)), [], {}, [], 0, 0
+    )
 
 
 # Over versions
@@ -198,8 +200,9 @@ def _churn(commits: pa.Table, counted: Counts | None) -> list[dict[str, Any]]:
     first = np.arange(0, commits.num_rows, width)
     last = np.minimum(first + width, commits.num_rows) - 1
     versions, times = commits["version"].to_numpy(), _moments(commits["timestamp"].chunk(0))
-    written, ended = (commits["rows"].to_numpy(), commits["closed"].to_numpy()) if counted is None else (counted.written, counted.ended)
-    counts = {"written": np.add.reduceat(written, first), "ended": -np.add.reduceat(ended, first)}
+    if counted is None:
+        counted = Counts(commits["rows"].to_numpy(), commits["closed"].to_numpy())
+    counts = {"written": np.add.reduceat(counted.written, first), "ended": -np.add.reduceat(counted.ended, first)}
     return [
         {
             "first": int(versions[a]),

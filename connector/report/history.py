@@ -46,7 +46,7 @@ class History:
     def of_versions(self) -> Sequence[pa.RecordBatch] | None:
         """The versions of the rows, if they are held and each begins and ends with a version of the table.
 
-        Rows that have times themselves begin and end at these. Rows without an end are then those of the newest version.
+        Rows that have times themselves begin and end at these. Rows without an end are those of the newest version.
         """
         return None if TIME_COLUMNS[0] in self.table.schema(Query()).names else self.held
 
