@@ -20,7 +20,7 @@ from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import in_order
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, DataFiles, data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, TABLES, DataFile, DataFiles, data_files
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, committed_batches, read_batch, with_batches
@@ -85,7 +85,7 @@ def problem_of_newest(checkpoint: Checkpoint, state_view: StateView) -> str | No
         base = plan_version(partition, checkpoint.batch.version, uid_of(partition, checkpoint.batch.uids)).base
         if base is None or base.kind != "zip":
             continue
-        if not _has_tables(partition.folder, base, partition.folder.at("SSTs").files()):
+        if not _has_tables(partition.folder, base, partition.folder.at(TABLES).files()):
             newest = checkpoint.batch.batch_id
             if newest in whole_batches(checkpoint, store):
                 return None  # it is read past the zip
@@ -99,7 +99,7 @@ def _whole_files(damage: str, folder: Folder) -> DataFiles:
     if damage:
         files = DataFiles(file for file in files if f"{folder.at(file.name).path}:" not in damage)
     zips = [file for file in files if file.kind == "zip"]
-    tables = folder.at("SSTs").files() if zips else {}
+    tables = folder.at(TABLES).files() if zips else {}
     spoiled = {file.name for file in zips if not _has_tables(folder, file, tables)}
     return DataFiles(file for file in files if file.name not in spoiled) if spoiled else files
 

@@ -17,7 +17,7 @@ from statestore.formats.engine import (
 )
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.places.locations import Location
-from statestore.formats.places.reading_threads import processors, reading_threads
+from statestore.formats.places.reading_threads import are_for_tasks, processors, reading_threads
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_views import (
@@ -96,6 +96,8 @@ class CheckpointAt(StateAt):
             lookups = lookup_parts(self.checkpoint, self.state_view, partitions, filters)
             if lookups is not None:
                 return lookups
+        if not are_for_tasks():
+            self.checkpoint.list_partitions(self.state_view.store, partitions)
         return list(self._partition_parts(partitions))
 
     def rows(

@@ -84,6 +84,9 @@ class DataFile(NamedTuple):
 BASES = ("snapshot", "zip")
 CHANGES = ("delta", "changelog")
 
+TABLES = "SSTs"
+"""The folder in that of a partition with the table files of RocksDB."""
+
 
 class DataFiles(tuple[DataFile, ...]):
     """The state files of a partition, by version."""
