@@ -1,4 +1,5 @@
-"""Look-ups of few keys in a local version of RocksDBStateStoreProvider, with what was parsed kept between questions.
+"""Look-ups of few keys in a local version of RocksDBStateStoreProvider, with what was parsed kept between questions,
+and reads of the whole of a small one.
 
 No private folder is made and RocksDB opens nothing: the zip says which table files there are, and of these only the
 ones are opened that may hold a key. What this way does not read, also damage, is left to RocksDB and its errors.
@@ -29,6 +30,9 @@ from statestore.formats.spark.providers.zip_files import Zip, unzipped
 _BYTES_OF_A_TABLE = 1024
 """About what the names, the size and the bounds of a table file take."""
 
+_SMALL_BYTES = 32 << 10
+"""Of all table files of a version that is read in whole. For RocksDB a folder is made, which takes six milliseconds."""
+
 
 def looked_up(
     folder: Folder, file: DataFile, ranges: Sequence[KeyRange], delimiter: bytes
@@ -37,10 +41,13 @@ def looked_up(
 
     ``delimiter`` stands between merged values.
     """
-    if not folder.is_local or is_verification() or os.environ.get(READER) or not all(map(is_lookup, ranges)):
+    if not folder.is_local or is_verification() or os.environ.get(READER):
         return [], list(ranges)
     try:
         found, family = _kept_zip(folder, file)
+        is_small = sum(size for _, size in found.tables.values()) <= _SMALL_BYTES
+        if not (is_small or all(map(is_lookup, ranges))):
+            return [], list(ranges)
         shared = folder.at("SSTs")
 
         def place(entry: TableEntry) -> str:

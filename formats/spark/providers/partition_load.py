@@ -399,7 +399,7 @@ def _base(
         return in_order(each, rows, reading_threads())
     delimiter, ranges = partition.checkpoint.delimiter, family_ranges or key_ranges
     if ranges is None:
-        return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id)
+        ranges = [family_range(family_id)]
     return _looked_up(folder, file, each, delimiter, [_as_range(within) for within in ranges])
 
 
