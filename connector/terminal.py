@@ -28,7 +28,7 @@ from statestore.formats.values.unique_names import unique_names
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
+    from rich.segment import Segment
 
 LONG_CELL = 60  # characters of a cell on a terminal
 # Characters in a value that would move the cursor, recolour the terminal or break a row of a table.
@@ -97,7 +97,7 @@ def _grid_of(table: pa.Table) -> Grid:
 
 def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> None:
     """Print cells as a table, or as blocks where the terminal is too narrow for one."""
-    from rich.table import Table
+    from rich.segment import Segments
     from rich.text import Text
 
     width = terminal_width()
@@ -112,12 +112,51 @@ def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> No
     console = _console(max(needed, width or 0, 1))
     if title:
         console.print(Text(title, style="italic"))
-    table = Table(header_style="bold")
-    for name, right in zip(shown.names, shown.numeric, strict=True):
-        table.add_column(Text(name), justify="right" if right else "left", no_wrap=True)
-    for row in shown.rows:
-        table.add_row(*map(_styled, row))
-    console.print(table)
+    if shown.names:
+        console.print(Segments(_table_of(shown, console)), end="", crop=False)
+    else:
+        console.print()
+
+
+def _table_of(grid: Grid, console: Console) -> Iterator[Segment]:
+    """Yield a table in a box, with bold names. Rich's own table measures and wraps each cell, which takes a second for
+    a thousand rows.
+    """
+    from rich.box import HEAVY_HEAD
+    from rich.segment import Segment
+    from rich.style import Style
+
+    bold, dim, line = Style(bold=True), Style(dim=True), Segment.line()
+    box = HEAVY_HEAD.substitute(console.options, safe=console.safe_box)
+    widths = _column_widths(grid)
+    padded = [width + 2 for width in widths]
+    yield Segment(box.get_top(padded))
+    yield line
+    yield Segment(box.head_left)
+    for number, (name, width, right) in enumerate(zip(grid.names, widths, grid.numeric, strict=True)):
+        yield Segment(f" {_aligned(name, width, right)} ", bold)
+        yield Segment(box.head_vertical if number < len(widths) - 1 else box.head_right)
+    yield line
+    yield Segment(box.get_row(padded, "head"))
+    yield line
+    for cells in grid.rows:
+        begun = box.mid_left
+        for text, width, right in zip(cells, widths, grid.numeric, strict=True):
+            if text is None:  # the only cell with a style of its own
+                yield Segment(f"{begun} ")
+                yield Segment(_aligned(NULL, width, right), dim)
+                begun = f" {box.mid_vertical}"
+            else:
+                begun = f"{begun} {_aligned(text, width, right)} {box.mid_vertical}"
+        yield Segment(begun[: -len(box.mid_vertical)] + box.mid_right)
+        yield line
+    yield Segment(box.get_bottom(padded))
+    yield line
+
+
+def _aligned(text: str, width: int, right: bool) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
 
 
 def show_text(text: str) -> None:
@@ -136,12 +175,6 @@ def show_blocks(grid: Grid, width: int | None, title: str | None = None, *, fold
         console.print(Text(title, style="italic"))
     for line in _blocks(grid, width, fold):
         console.print(Text(line), soft_wrap=True)
-
-
-def _styled(text: str | None) -> Text:
-    from rich.text import Text
-
-    return Text("null", style="dim") if text is None else Text(text)
 
 
 def say(text: str) -> None:

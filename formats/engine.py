@@ -189,6 +189,10 @@ class StateAt(Reader, ABC):
         """The files that this version needs."""
         return iter(())
 
+    def total_bytes(self) -> int:
+        """Return the bytes of `files`."""
+        return sum(file.bytes or 0 for file in self.files())
+
     def placement(self, part: Any) -> Placement | None:
         """Return the check of where the rows of a part lie; None where the engine has no rule for it, or its reads
         check it themselves.

@@ -18,7 +18,7 @@ from statestore.catalog.describe.metadata_table import (
 from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.engines.engine_table import EngineTable, version_row
 from statestore.catalog.log.version_rows import VERSIONS_SCHEMA, rows_table
-from statestore.formats.engine import Source, StateFile
+from statestore.formats.engine import Source, StateAt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.values.types import shown_field
@@ -51,10 +51,10 @@ class EngineMetadata:
 
     def total_bytes(self, version: int) -> int:
         """Return the bytes of the files that a version needs."""
-        return self.state.ask(lambda source: sum(file.bytes or 0 for file in self._needed(source, version)))
+        return self.state.ask(lambda source: self._needed_by(source, version).total_bytes())
 
-    def _needed(self, source: Source, version: int) -> Iterator[StateFile]:
-        return source.at(self.state.state, self._with_state(source, version)).files()
+    def _needed_by(self, source: Source, version: int) -> StateAt:
+        return source.at(self.state.state, self._with_state(source, version))
 
     def _table(self, source: Source, suffix: str, version: int) -> pa.Table:
         if suffix == "schema":
@@ -67,7 +67,7 @@ class EngineMetadata:
         return rows_table(VERSIONS_SCHEMA, map(version_row, listed))
 
     def _files(self, source: Source, version: int) -> Iterator[dict[str, Any]]:
-        for file in self._needed(source, version):
+        for file in self._needed_by(source, version).files():
             yield {
                 "name": file.name,
                 "role": file.role,

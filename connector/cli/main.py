@@ -266,6 +266,7 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
 def _made(name: str, place: _Place, *, installed: bool = False) -> Any:
     """Return a command of the program, whose module is loaded. ``installed``: with options of installed engines."""
     function = getattr(import_module(place.module), place.function)
+    _leave_pandas_out()
     function = _asked_again(function) if place.again else function
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     if place.reads:
@@ -274,6 +275,30 @@ def _made(name: str, place: _Place, *, installed: bool = False) -> Any:
     else:
         alone.command(name, cls=_Command)(function)
     return typer.main.get_command(alone)
+
+
+def _leave_pandas_out() -> None:
+    """Let pyarrow look for pandas now, and find none.
+
+    With the first value that becomes Arrow it loads pandas, which takes a third of a second, to know values of pandas.
+    Commands have none. What asks for pandas by name, as ``to_pandas`` does, still loads it.
+    """
+    arrow: Any = sys.modules.get("pyarrow")
+    if arrow is not None and "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas)
+        try:
+            arrow.array([])
+        finally:
+            sys.meta_path.remove(_NoPandas)
+
+
+class _NoPandas:
+    """A finder by which there is no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
 
 
 def _show_version(asked: bool) -> None:

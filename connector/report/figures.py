@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.store_tables import metadata_of
-from statestore.connector.report.history import History, history_of, read_rows
+from statestore.connector.report.history import Counts, History, history_of, read_rows
 from statestore.connector.report.key_counts import Weighed, greatest, key_texts, row_bytes, unlike
 from statestore.connector.report.lifelines import Chosen, flat, hashes_of, lifelines, milliseconds, positions
 from statestore.formats.kernels.arrays import Hashes, Ints
@@ -65,7 +65,8 @@ def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts
     columns = [field for field in table.schema(Query()) if field.name not in (*own, *table.placement_columns)]
     values = [field.name for field in columns]
     numeric = [field.name for field in flat(pa.schema(columns).empty_table()).schema if _is_number(field.type)]
-    history = history_of(table, (*table.key_columns, *table.row_key, *values, "_commit_version"))
+    held = (*table.key_columns, *table.row_key, *values, *table.placement_columns, "_commit_version")
+    history = history_of(table, held)
     hashes, versions, heat, total, first, now = _over_history(history)
     done(1)
     busiest = _named(lambda: history.rows(table.key_columns), hashes, versions, "versions")
@@ -74,7 +75,7 @@ def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts
     done(3)
     known = table.versions().combine_chunks()
     commits = _commits(known)
-    counted = _counted(table, commits)
+    counted = _counted(history, commits)
     growth = _growth(table, known, commits, counted, lambda share: done(3 + int(share * GROWTH_PARTS)))
     churn = _churn(commits, counted)
     done(PARTS - 1)
@@ -91,7 +92,7 @@ def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts
         growth,
         churn,
         heat,
-        _biggest(table),
+        _biggest(history),
         busiest,
         lives,
         numeric,
@@ -106,30 +107,32 @@ def figures_now(table: StateTable) -> StoreFigures:
     rows = table.count(Query())
     if rows is None:
         rows = sum(batch.num_rows for batch in read_rows(table, Query(columns=tuple(table.schema(Query()).names[:1]))))
-    return StoreFigures(table.name, rows, None, frozenset(), [], [], [], _biggest(table), [], {}, [], 0, 0)
+    return StoreFigures(
+        table.name, rows, None, frozenset(), [], [], [], _biggest(History(table, None)), [], {}, [], 0, 0
+    )
 
 
 # Over versions
 
 
-Counted = tuple[Ints, Ints]
-"""The rows that each commit wrote, and those that it ended."""
-
-
-def _counted(table: StateTable, commits: pa.Table) -> Counted | None:
-    """Return the rows of the change feed by commit; None where commits state them, or there are none.
+def _counted(history: History, commits: pa.Table) -> Counts | None:
+    """Return the rows that commits wrote and ended, by the history or by the change feed; None where commits state
+    them, or there are none.
 
     Versions that are no longer kept count none.
     """
     if not commits["rows"].null_count:
         return None
-    feed = read_rows(table, Query(mode="changes", columns=CHANGE_COLUMNS))
+    found = history.counts(commits)
+    if found is not None:
+        return found
+    feed = read_rows(history.table, Query(mode="changes", columns=CHANGE_COLUMNS))
     counted = changes_by_version(feed, commits["version"].to_numpy())
-    return counted["insert"] + counted["update_postimage"], counted["update_preimage"] + counted["delete"]
+    return Counts(counted["insert"] + counted["update_postimage"], counted["update_preimage"] + counted["delete"])
 
 
 def _growth(
-    table: StateTable, known: pa.Table, commits: pa.Table, counted: Counted | None, done: Callable[[float], None]
+    table: StateTable, known: pa.Table, commits: pa.Table, counted: Counts | None, done: Callable[[float], None]
 ) -> list[dict[str, Any]]:
     """Live keys and bytes at up to SAMPLED_VERSIONS versions, evenly spread over the readable ones."""
     readable = _readable(table, known)
@@ -155,18 +158,20 @@ def _keys_at(table: StateTable, version: int) -> int:
 
 
 def _keys_by_changes(
-    table: StateTable, versions: Sequence[int], changed: Ints, counted: Counted | None
+    table: StateTable, versions: Sequence[int], changed: Ints, counted: Counts | None
 ) -> dict[int, int]:
     """Return the rows at each of these ascending versions, counted back from the newest by the changes since.
 
     A state that is replayed for each of them is read as often. Empty if nothing was counted, or if what is left at the
     oldest version is not what is read there.
     """
-    if counted is None or len(versions) < 3:
+    if counted is None or (counted.now is None and len(versions) < 3):
         return {}
-    newest = _keys_at(table, versions[-1])
-    grown = np.concatenate(([0], np.cumsum(counted[0] - counted[1])))
+    grown = np.concatenate(([0], np.cumsum(counted.written - counted.ended)))
     at = grown[np.searchsorted(changed, versions, side="right")]
+    if counted.now is not None:
+        return dict(zip(versions, (counted.now - int(grown[-1]) + at).tolist(), strict=True))
+    newest = _keys_at(table, versions[-1])
     keys = dict(zip(versions, (newest - int(at[-1]) + at).tolist(), strict=True))
     return keys if keys[versions[0]] == _keys_at(table, versions[0]) else {}
 
@@ -186,7 +191,7 @@ def _commits(known: pa.Table) -> pa.Table:
     return commits.filter(pc.invert(pc.is_in(commits["operation"], pa.array(UPKEEP)))).combine_chunks()
 
 
-def _churn(commits: pa.Table, counted: Counted | None) -> list[dict[str, Any]]:
+def _churn(commits: pa.Table, counted: Counts | None) -> list[dict[str, Any]]:
     """Versions of keys that commits wrote and ended, for each commit, or for each run of commits where there are
     many."""
     if not commits.num_rows:
@@ -195,8 +200,9 @@ def _churn(commits: pa.Table, counted: Counted | None) -> list[dict[str, Any]]:
     first = np.arange(0, commits.num_rows, width)
     last = np.minimum(first + width, commits.num_rows) - 1
     versions, times = commits["version"].to_numpy(), _moments(commits["timestamp"].chunk(0))
-    written, ended = (commits["rows"].to_numpy(), commits["closed"].to_numpy()) if counted is None else counted
-    counts = {"written": np.add.reduceat(written, first), "ended": -np.add.reduceat(ended, first)}
+    if counted is None:
+        counted = Counts(commits["rows"].to_numpy(), commits["closed"].to_numpy())
+    counts = {"written": np.add.reduceat(counted.written, first), "ended": -np.add.reduceat(counted.ended, first)}
     return [
         {
             "first": int(versions[a]),
@@ -280,18 +286,19 @@ def _span(history: History) -> tuple[int, int]:
     return first, last
 
 
-def _biggest(table: StateTable) -> list[dict[str, Any]]:
+def _biggest(history: History) -> list[dict[str, Any]]:
     """The keys whose current values take the most bytes, by their widths in memory."""
+    table = history.table
     names = table.schema(Query()).names
     values = [name for name in names if name not in (*table.key_columns, "valid_from", "valid_to")]
     if not values:
         return []
     width = len(table.key_columns)
-    query = Query(columns=(*table.key_columns, *values))
+    columns = (*table.key_columns, *values)
     best, sizes = greatest(
-        lambda: ((hashes_of(b.columns[:width]), row_bytes(b.columns[width:])) for b in read_rows(table, query)), TOP
+        lambda: ((hashes_of(b.columns[:width]), row_bytes(b.columns[width:])) for b in history.now(columns)), TOP
     )
-    return _named(lambda: read_rows(table, Query(columns=table.key_columns)), best, sizes, "bytes")
+    return _named(lambda: history.now(table.key_columns), best, sizes, "bytes")
 
 
 def _named(read: Callable[[], Iterator[pa.RecordBatch]], hashes: Hashes, sums: Ints, name: str) -> list[dict[str, Any]]:

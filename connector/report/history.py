@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.engines.history_columns import TIME_COLUMNS, ends_of
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 
 HELD_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The rows that each commit wrote, and those that it ended; ``now``: the rows of the newest version, if known."""
+
+    written: Ints
+    ended: Ints
+    now: int | None = None
 
 
 @dataclass(frozen=True)
@@ -23,12 +35,50 @@ class History:
 
     table: StateTable
     held: Sequence[pa.RecordBatch] | None
-    ends: tuple[str, str]
+    ends: tuple[str, str] = TIME_COLUMNS
 
     @property
     def is_timed(self) -> bool:
         """Whether the ends are times."""
         return self.ends == TIME_COLUMNS
+
+    @property
+    def of_versions(self) -> Sequence[pa.RecordBatch] | None:
+        """The versions of the rows, if they are held and each begins and ends with a version of the table.
+
+        Rows that have times themselves begin and end at these. Rows without an end are those of the newest version.
+        """
+        return None if TIME_COLUMNS[0] in self.table.schema(Query()).names else self.held
+
+    def now(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of the newest version."""
+        if self.of_versions is None:
+            yield from read_rows(self.table, Query(columns=tuple(columns)))
+            return
+        for batch in self.of_versions:
+            yield batch.filter(pc.is_null(batch.column(self.ends[1]))).select(list(columns))
+
+    def counts(self, commits: pa.Table) -> Counts | None:
+        """Return how many rows each commit wrote and ended; None where the history does not tell.
+
+        A history by time does where each commit is later than the one before. ``commits`` has the columns ``version``
+        and ``timestamp``.
+        """
+        axis = commits["timestamp" if self.is_timed else "version"].combine_chunks()
+        moments = axis.cast(pa.int64()).fill_null(0).to_numpy()
+        if self.of_versions is None or axis.null_count or not np.all(np.diff(moments) > 0):
+            return None
+        counted = [np.zeros(len(moments), np.int64) for _ in self.ends]
+        rows = 0
+        for batch in self.of_versions:
+            for name, counts in zip(self.ends, counted, strict=True):
+                found = batch.column(name).drop_null().cast(axis.type).cast(pa.int64()).to_numpy()
+                at = np.searchsorted(moments, found)
+                if len(found) and (int(at.max()) == len(moments) or np.any(moments[at] != found)):
+                    return None
+                counts += np.bincount(at, minlength=len(moments))
+            rows += batch.column(self.ends[1]).null_count
+        return Counts(counted[0], counted[1], rows)
 
     def rows(self, columns: Sequence[str], filters: tuple[Filter, ...] = ()) -> Iterator[pa.RecordBatch]:
         """Yield some columns of all versions, or of those that pass the filters."""

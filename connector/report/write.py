@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from statestore.connector.report.figures import PARTS, Done, StoreFigures, figur
 from statestore.connector.report.history import read_rows
 from statestore.connector.report.lifelines import Chosen
 from statestore.connector.report.page import page, panel, section, table
+from statestore.connector.report.vega_scripts import vega_scripts
 from statestore.connector.terminal import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
@@ -86,7 +87,7 @@ def write_page(
     described = [summary_of(warehouse, name, tables.get(name)) for name in names]
     charted = [item["store"] for item in described if item["status"] in ("ok", "attention") and item["store"] in tables]
     chosen = {} if key is None else _found([tables[name] for name in charted], key)
-    bundle = _bundle()  # which takes seconds
+    bundle = vega_scripts()
     commits: set[tuple[int, int]] = set()
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}
@@ -204,20 +205,6 @@ def _found(tables: Sequence[StateTable], key: str) -> dict[str, tuple[Filter, ..
             f"key {shown(key)}: {', '.join(asked) or 'no table'} never had it in what is kept; expected a key that "
             "`statestore scan` or `statestore history` shows",
         )
-    return found
-
-
-@cache
-def _bundle() -> str:
-    """Return the scripts of Vega, which take seconds to put together."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise NotFoundError(
-            ErrorCode.REPORT_NOT_INSTALLED,
-            "the report needs the package vl-convert-python; type: pip install 'statestore[report]'",
-        ) from None
-    found: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return found
 
 

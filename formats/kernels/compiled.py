@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
-import tempfile
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -27,6 +25,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from statestore.formats.kernels.arrays import Bytes
+from statestore.formats.places.private_folders import private_folder
 
 SLACK = 64
 # int() of an unsigned number stays unsigned, and mixing signed with unsigned numbers makes a float.
@@ -108,34 +107,8 @@ def _cache_folder() -> str | None:
         digest.update(path.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     given = os.environ.get("NUMBA_CACHE_DIR")
-    for root in [Path(given) / "statestore"] if given else [*_of_home(), _temporary()]:
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # a call of its own: parents get the umask's mode
-            folder = root / name
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if _is_private(root) and _is_private(folder) and os.access(folder, os.W_OK):
-                return str(folder)
-        except OSError:
-            continue
-    return None
-
-
-def _of_home() -> list[Path]:
-    """The folder below the user's home. A user of a container may have no home."""
-    try:
-        return [Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "statestore"]
-    except RuntimeError:
-        return []
-
-
-def _temporary() -> Path:
-    return Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}"
-
-
-def _is_private(folder: Path) -> bool:
-    found = folder.lstat()
-    others = stat.S_IWGRP | stat.S_IWOTH
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & others
+    found = private_folder(name, Path(given) / "statestore" if given else None)
+    return None if found is None else str(found)
 
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, bits: int) -> Any:

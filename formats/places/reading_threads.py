@@ -28,6 +28,11 @@ def reading_threads() -> int:
     return processors() if found is None else found
 
 
+def are_for_tasks() -> bool:
+    """Return whether reads are planned here for tasks, which list and fetch for themselves."""
+    return _limit.get() is not None
+
+
 @contextmanager
 def reading_in_tasks() -> Iterator[None]:
     """Plan reads in this block for tasks of one thread each, which run side by side."""

@@ -16,8 +16,7 @@ import numpy as np
 from statestore.formats.engine import FileFinding
 from statestore.formats.errors import StateStoreError
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
-from statestore.formats.spark.checkpoint.load_plan import BASES
+from statestore.formats.spark.checkpoint.checkpoint_files import BASES, DataFile
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.partition_load import Partition, open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows

@@ -27,7 +27,7 @@ from statestore.formats.kernels.arrays import OPEN, Ints
 from statestore.formats.rocksdb.rows import BATCH_ROWS
 from statestore.formats.rocksdb.stored_difference import Differing
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.load_plan import CHANGES
+from statestore.formats.spark.checkpoint.checkpoint_files import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.bulk_replay import changes_kept, fitted, parts_kept, rows_kept, stored_passes

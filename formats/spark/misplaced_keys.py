@@ -19,8 +19,7 @@ from statestore.formats.engine import FileFinding
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
-from statestore.formats.spark.checkpoint.load_plan import CHANGES
+from statestore.formats.spark.checkpoint.checkpoint_files import CHANGES, DataFile
 from statestore.formats.spark.checkpoint.spark_schema import SparkType
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.key_lookup import placed_columns

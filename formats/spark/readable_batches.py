@@ -20,7 +20,7 @@ from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import in_order
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, TABLES, DataFile, DataFiles, data_files
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, committed_batches, read_batch, with_batches
@@ -85,7 +85,7 @@ def problem_of_newest(checkpoint: Checkpoint, state_view: StateView) -> str | No
         base = plan_version(partition, checkpoint.batch.version, uid_of(partition, checkpoint.batch.uids)).base
         if base is None or base.kind != "zip":
             continue
-        if not _has_tables(partition.folder, base, partition.folder.at("SSTs").files()):
+        if not _has_tables(partition.folder, base, partition.folder.at(TABLES).files()):
             newest = checkpoint.batch.batch_id
             if newest in whole_batches(checkpoint, store):
                 return None  # it is read past the zip
@@ -94,12 +94,14 @@ def problem_of_newest(checkpoint: Checkpoint, state_view: StateView) -> str | No
     return None
 
 
-def _whole_files(damage: str, folder: Folder) -> list[DataFile]:
-    files = [file for file in data_files(folder) if f"{folder.at(file.name).path}:" not in damage]
+def _whole_files(damage: str, folder: Folder) -> DataFiles:
+    files = data_files(folder)
+    if damage:
+        files = DataFiles(file for file in files if f"{folder.at(file.name).path}:" not in damage)
     zips = [file for file in files if file.kind == "zip"]
-    tables = folder.at("SSTs").files() if zips else {}
+    tables = folder.at(TABLES).files() if zips else {}
     spoiled = {file.name for file in zips if not _has_tables(folder, file, tables)}
-    return [file for file in files if file.name not in spoiled]
+    return DataFiles(file for file in files if file.name not in spoiled) if spoiled else files
 
 
 def _has_tables(folder: Folder, file: DataFile, tables: Mapping[str, int]) -> bool:
@@ -110,7 +112,7 @@ def _has_tables(folder: Folder, file: DataFile, tables: Mapping[str, int]) -> bo
     return all(tables.get(name) == size for name, size in needed)
 
 
-def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder], Sequence[DataFile]]) -> list[int]:
+def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder], DataFiles]) -> list[int]:
     listed = in_order(
         lambda number: files_in(checkpoint.folder(store, number)),
         store.folders,
@@ -162,13 +164,13 @@ def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
             yield read_batch(root, number, checkpoint.begun)
 
 
-def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, Sequence[DataFile]]) -> list[int]:
+def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, DataFiles]) -> list[int]:
     batches = batches_left(checkpoint, checkpoint.batches)
     stores = {batch.batch_id: store.at(batch) for batch in batches}
     family = store.families[0].name
     readable = {number for number, then in stores.items() if not then.absent}
     for number, listed in files.items():
-        partition = Partition(checkpoint, store, number, family, checkpoint.folder(store, number), tuple(listed))
+        partition = Partition(checkpoint, store, number, family, checkpoint.folder(store, number), listed)
         mine = [batch for batch in batches if number in stores[batch.batch_id].partitions]
         readable -= {batch.batch_id for batch in mine} - _readable_lineage(partition, mine)
     return sorted(readable)

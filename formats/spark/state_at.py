@@ -17,7 +17,7 @@ from statestore.formats.engine import (
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.locations import Location
-from statestore.formats.places.reading_threads import processors, reading_threads
+from statestore.formats.places.reading_threads import are_for_tasks, processors, reading_threads
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_views import (
@@ -103,6 +103,8 @@ class CheckpointAt(StateAt):
             lookups = lookup_parts(self.checkpoint, self.state_view, partitions, filters)
             if lookups is not None:
                 return lookups
+        if not are_for_tasks():
+            self.checkpoint.list_partitions(self.state_view.store, partitions)
         return list(self._partition_parts(partitions))
 
     def rows(
@@ -171,11 +173,17 @@ class CheckpointAt(StateAt):
         return None if self.shown.snapshot is not None else rows_of(self.checkpoint, self.state_view)
 
     def files(self) -> Iterator[StateFile]:
-        for number in self.state_view.store.partitions:
-            partition = open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
+        for partition in self._partitions():
             for file in files_of_batch(partition):
                 version = file.version - 1 if file.version else None
                 yield StateFile(f"{_folder(partition)}/{file.name}", file.kind, file.size, None, version, version)
+
+    def total_bytes(self) -> int:
+        return sum(file.size for partition in self._partitions() for file in files_of_batch(partition))
+
+    def _partitions(self) -> Iterator[Partition]:
+        for number in self.state_view.store.partitions:
+            yield open_partition(self.checkpoint, self.state_view.store, number, self.state_view.family.name)
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return explained(error, self.location, self.state_view, versions)

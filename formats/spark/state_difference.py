@@ -24,6 +24,7 @@ from statestore.formats.rocksdb.scan import is_lookup
 from statestore.formats.rocksdb.stored_difference import NOTHING, Differing, StreamedRows, streamed_difference
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
+from statestore.formats.spark.providers.kept_lookups import looked_up_rows
 from statestore.formats.spark.providers.partition_load import Partition, family_of, plan_version, stored_rows, uid_of
 from statestore.formats.spark.providers.rocksdb_provider import family_range, zip_difference
 from statestore.formats.spark.providers.stored_rows import KeyBounds
@@ -104,6 +105,9 @@ def _zip_difference(
     zips = [_plan(each).base for each in (before, after)]
     assert zips[0] is not None and zips[1] is not None
     delimiter = after.checkpoint.delimiter
+    small = [looked_up_rows(after.folder, each, [KeyRange(*within[0])], delimiter) for each in zips if each is not None]
+    if not any(left for _, left in small):
+        return streamed_difference(*(rows for rows, _ in small))
     return zip_difference(after.folder, zips[0], zips[1], lambda one: one, delimiter=delimiter, within=within[0])
 
 

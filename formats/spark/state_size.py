@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statestore.formats.engine import StateSize
-from statestore.formats.places.folder import Folder
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
+from statestore.formats.spark.checkpoint.checkpoint_files import TABLES
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.partition_load import counted_keys, open_partition
@@ -19,7 +19,12 @@ def size_of(checkpoint: Checkpoint, state_view: StateView, kept: Sequence[int]) 
     Raises InvalidInputError NO_ACCESS.
     """
     store = state_view.store
-    size = sum(_bytes(checkpoint.folder(store, number)) for number in store.folders)
+    checkpoint.list_partitions(store, store.folders)
+    folders = [checkpoint.folder(store, number) for number in store.folders]
+    checkpoint.list_partitions(store, store.folders)
+    with_tables = [each.at(TABLES) for each in folders if TABLES in each.folders()]
+    checkpoint.root.fetch(with_tables)
+    size = sum(sum(each.files().values()) for each in folders + with_tables)
     problem = problem_of_newest(checkpoint, state_view)
     return StateSize(
         size,
@@ -55,7 +60,3 @@ def _partitions(store: Store, batches: Sequence[Batch]) -> tuple[tuple[int, int,
         else:
             found.append((number, number, count))
     return tuple(found)
-
-
-def _bytes(folder: Folder) -> int:
-    return sum(folder.files().values()) + sum(folder.at("SSTs").files().values())

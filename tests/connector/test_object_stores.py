@@ -5,14 +5,17 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
+from support.checkpoints.small_checkpoints import write_small_checkpoint
 from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, truth
 from support.command_line import run
 from support.object_store import BUCKET, ObjectStore, object_store
@@ -20,6 +23,7 @@ from support.parameters import mostly_slow
 from support.refusals import refused
 
 import statestore
+from statestore.catalog.summaries import summaries
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.notices import StateStoreWarning
@@ -349,3 +353,27 @@ def test_changes_are_fetched_ahead_in_order(store: ObjectStore) -> None:
     store.refuses = refuses
     assert list(table.read(splits[0], query))
     assert 2 <= len(asked) <= PARALLEL_REQUESTS
+
+
+@pytest.mark.parametrize("ask", [summaries, lambda uri: statestore.inspect(uri).table("state").scan().read_all()])
+def test_partitions_are_listed_at_the_same_time(store: ObjectStore, tmp_path: Path, ask: Callable[[str], Any]) -> None:
+    """Each folder of a partition is listed once, several of them together, and none that is not there."""
+    made = write_small_checkpoint(tmp_path / "checkpoint", 3, 6, checksums=False)
+    prefix = f"together-{tmp_path.name}"
+    uri = store.upload(made.folder, prefix)
+    later = {f"{prefix}/state/0/{number}/" for number in range(1, 6)}
+    together = threading.Event()
+
+    def refuses(method: str, path: str) -> int:
+        begun = later.intersection(store.listed)
+        if len(begun) > 1:
+            together.set()
+        assert not begun or together.wait(30)
+        return 0
+
+    store.clear()
+    store.refuses = refuses
+    ask(uri)
+    listed = Counter(name for name in store.listed if name.startswith(f"{prefix}/state/0/"))
+    assert [listed[name] for name in later] == [1] * 5
+    assert [name for name in listed if "SSTs" in name] == []

@@ -17,7 +17,9 @@ from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.folder import NUMBER, Folder
 from statestore.formats.places.local_files import FileSystem
 from statestore.formats.spark.checkpoint.checkpoint_files import (
+    TABLES,
     DataFile,
+    DataFiles,
     data_files,
     parse_json,
     read_metadata,
@@ -47,7 +49,7 @@ _NO_SCHEMA = (
 )
 _TOLD = 20
 _PROVIDERS: dict[str, Provider] = {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}
-_OWN_FOLDERS = ("SSTs", "logs", "_metadata")
+_OWN_FOLDERS = (TABLES, "logs", "_metadata")
 _WITH_TIMEOUTS = ("flatMapGroupsWithState", "applyInPandasWithState", "")  # Spark 3.5 writes no name
 
 
@@ -193,6 +195,11 @@ class Checkpoint:
     def folder(self, store: Store, partition: int) -> Folder:
         """The folder in which a store keeps a partition."""
         return _store_folder(self.root, store, partition)
+
+    def list_partitions(self, store: Store, numbers: Sequence[int]) -> None:
+        """List the folders of partitions into the memory of the root, at the same time where they are not local."""
+        if self.root.seen is not None:
+            self.root.fetch([self.folder(store, number) for number in numbers])
 
     @property
     def delimiter(self) -> bytes:
@@ -461,7 +468,7 @@ def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) ->
     return schemas
 
 
-def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> Sequence[DataFile]:
+def partition_files(checkpoint: Checkpoint, store: Store, partition: int) -> DataFiles:
     """The data files of a store's partition."""
     if partition not in store.partitions:
         raise missing(

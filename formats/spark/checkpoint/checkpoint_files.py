@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import IO, Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import IO, Any, NamedTuple, cast
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import PARALLEL_REQUESTS, FileRules, Folder, Seen
@@ -71,8 +71,7 @@ def parse_json(text: str, path: str) -> Any:
         raise corrupt_file(path, f"found {text[:80]!r}, expected JSON") from error
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """A file of state: ``kind`` is delta, snapshot, zip or changelog; ``uid`` is set in checkpoint format 2."""
 
     name: str
@@ -82,17 +81,39 @@ class DataFile:
     size: int
 
 
-def data_files(folder: Folder) -> Sequence[DataFile]:
-    """The state files of a partition's folder, by version; side files (``.crc``) and all others are left out."""
+BASES = ("snapshot", "zip")
+CHANGES = ("delta", "changelog")
+
+TABLES = "SSTs"
+"""The folder in that of a partition with the table files of RocksDB."""
+
+
+class DataFiles(tuple[DataFile, ...]):
+    """The state files of a partition, by version."""
+
+    @cached_property
+    def bases(self) -> Mapping[int, DataFile]:
+        """The snapshots or zips without a uid, by version."""
+        return {file.version: file for file in self if file.uid is None and file.kind in BASES}
+
+    @cached_property
+    def changes(self) -> Mapping[int, DataFile]:
+        """The deltas or changelogs without a uid, by version."""
+        return {file.version: file for file in self if file.uid is None and file.kind in CHANGES}
+
+
+def data_files(folder: Folder) -> DataFiles:
+    """The state files of a partition's folder; side files (``.crc``) and all others are left out."""
     return folder.once("data files", partial(_data_files, folder))
 
 
-def _data_files(folder: Folder) -> tuple[DataFile, ...]:
+def _data_files(folder: Folder) -> DataFiles:
     files = []
     for name, size in folder.files().items():
         if match := _DATA_FILE.fullmatch(name):
-            files.append(DataFile(name, int(match[1]), match[2], match[3], size))
-    return tuple(sorted(files, key=lambda file: (file.version, file.kind, file.name)))
+            version, uid, kind = match.groups()
+            files.append(DataFile(name, int(version), uid, kind, size))
+    return DataFiles(sorted(files, key=lambda file: (file.version, file.kind, file.name)))
 
 
 def read_ahead(folder: Folder, files: Iterable[DataFile]) -> Iterator[tuple[Folder, DataFile]]:

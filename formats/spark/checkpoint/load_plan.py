@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, DataFiles
 from statestore.formats.spark.checkpoint.state_errors import missing
-
-BASES = ("snapshot", "zip")
-CHANGES = ("delta", "changelog")
 
 Lineage = Callable[[DataFile], dict[int, str]]
 """The uids of the versions before a changelog, by version."""
@@ -30,7 +27,7 @@ class LoadPlan:
 
 
 def plan_load(
-    files: Sequence[DataFile],
+    files: DataFiles,
     version: int,
     where: str,
     *,
@@ -43,10 +40,9 @@ def plan_load(
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND, naming ``where``.
     """
-    bases = {
-        file.version: file for file in files if file.kind in BASES and file.uid is None and file.name not in without
-    }
-    changes = {file.version: file for file in files if file.kind in CHANGES and file.uid is None}
+    bases, changes = files.bases, files.changes
+    if without:
+        bases = {version: file for version, file in bases.items() if file.name not in without}
     start = base_version
     if start is None:
         start = max((base for base in bases if base <= version), default=0)
@@ -115,13 +111,11 @@ def _uids_before(
     return uids
 
 
-def readable_versions(files: Sequence[DataFile]) -> list[int]:
+def readable_versions(files: DataFiles) -> list[int]:
     """The versions without uids whose files are all present, ascending; without version 0, which is always empty."""
-    bases = {file.version for file in files if file.kind in BASES and file.uid is None}
-    changes = {file.version for file in files if file.kind in CHANGES and file.uid is None}
     versions: list[int] = []
-    for version in sorted(bases | changes):
+    for version in sorted({*files.bases, *files.changes}):
         before = versions[-1] if versions else 0  # the empty state
-        if version in bases or before == version - 1:
+        if version in files.bases or before == version - 1:
             versions.append(version)
     return versions

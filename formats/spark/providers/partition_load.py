@@ -23,8 +23,8 @@ from statestore.formats.places.folder import Folder
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
-from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
+from statestore.formats.spark.checkpoint.checkpoint_files import CHANGES, DataFile, DataFiles, read_ahead
+from statestore.formats.spark.checkpoint.load_plan import LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.spark.providers.bulk_replay import (
     FoundMerges,
@@ -69,7 +69,7 @@ class Partition:
     number: int
     family: str
     folder: Folder
-    files: tuple[DataFile, ...]
+    files: DataFiles
 
     @cached_property
     def change_files(self) -> Mapping[tuple[int, str | None], DataFile]:
@@ -81,7 +81,7 @@ def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: st
     """Open a partition. Raises NotFoundError SPARK_STATE_NOT_FOUND if it does not exist."""
     # What the folder has is listed once, and shows which files are those that were read before.
     checkpoint = replace(checkpoint, root=checkpoint.root.remembering())
-    files = tuple(partition_files(checkpoint, store, number))
+    files = partition_files(checkpoint, store, number)
     return Partition(checkpoint, store, number, family, checkpoint.folder(store, number), files)
 
 
@@ -406,7 +406,7 @@ def _base(
         return in_order(each, rows, reading_threads())
     delimiter, ranges = partition.checkpoint.delimiter, family_ranges or key_ranges
     if ranges is None:
-        return zip_rows(folder, file, each, delimiter=delimiter, family_id=family_id)
+        ranges = [family_range(family_id)]
     return _looked_up(folder, file, each, delimiter, [_as_range(within) for within in ranges])
 
 

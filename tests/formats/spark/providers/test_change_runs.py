@@ -333,7 +333,7 @@ def test_files_of_an_object_store_are_fetched_side_by_side(made: SmallFiles, mon
 def test_a_report_of_nowhere_is_refused_before_scripts_are_bundled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write, "_bundle", lambda: pytest.fail("bundled"))
+    monkeypatch.setattr(write, "vega_scripts", lambda: pytest.fail("bundled"))
     with pytest.raises(NotFoundError):
         statestore.write_report(tmp_path / "absent", tmp_path / "page.html")
     assert json.dumps(sorted(path.name for path in tmp_path.iterdir())) == "[]"
