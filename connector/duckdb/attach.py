@@ -6,7 +6,7 @@ A view is read only when a query needs it, and only as far as it needs it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -80,24 +80,33 @@ def _attached(warehouse: Warehouse, present: Warehouse, query: Query) -> duckdb.
         opened[name] = bound[name] if is_store else warehouse.open(name)
     tables: dict[str, Transactions] = {}
     pinned = PinnedWarehouses(warehouse)
+    # The handles of sources and the functions of macros belong to the connection, through a function that has them, and
+    # to each view of a table, which lives as long as the database: a cursor may outlive the connection, and DuckDB
+    # crashes where it calls a function of Python that is gone.
+    held: list[object] = []
     for name, table in opened.items():
         shared = pinned.of(name, table)
         with _left_out_before_its_time():
-            create_view(connection, name, table, query, transactions=shared, bound=bound[name])
-            tables[name] = shared
-    _create_metadata_views(connection, opened, pinned)
+            reading = create_view(connection, name, table, query, transactions=shared, bound=bound[name])
+            reading.held, tables[name] = held, shared
+    held += _create_metadata_views(connection, opened, pinned)
     if HAS_SOURCES and query == Query():
         from statestore.connector.duckdb.moments import create_macros
 
-        create_macros(connection, bound, tables)
+        held += create_macros(connection, bound, tables)
+    if HAS_SOURCES:
+        connection.create_function("__statestore_held", lambda: len(held), [], "BIGINT")
     create_schemas(connection, warehouse)
     return connection
 
 
 def _create_metadata_views(
     connection: duckdb.DuckDBPyConnection, opened: Mapping[str, StateTable], pinned: PinnedWarehouses
-) -> None:
-    """Create the views of metadata tables, which describe stores and not their state at a moment."""
+) -> Sequence[object]:
+    """Create the views of metadata tables, which describe stores and not their state at a moment.
+
+    Return the handles of what they read.
+    """
 
     def described(name: str, suffix: str) -> tuple[StateTable, Transactions]:
         metadata = metadata_of(opened[name], suffix)
@@ -106,12 +115,12 @@ def _create_metadata_views(
     if HAS_SOURCES:
         from statestore.connector.duckdb.metadata_views import create_metadata_views
 
-        create_metadata_views(connection, tuple(opened), described)
-        return
+        return create_metadata_views(connection, tuple(opened), described)
     for name in opened:
         for suffix in TABLES:
             metadata, transactions = described(name, suffix)
             create_view(connection, f"{name}${suffix}", metadata, Query(), transactions=transactions)
+    return ()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import duckdb
 import pyarrow as pa
+from duckdb._seam import SourceHandle
 from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, Lit, Node
 
@@ -26,7 +27,6 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.state_table import Query, StateTable
 
 TABLE_COLUMN = "__table"
-_OWNER = "__statestore_metadata"
 
 Described = Callable[[str, str], tuple[StateTable, Transactions]]
 """Opens a metadata table, by the name of the table that it describes and the suffix, with its transactions."""
@@ -80,10 +80,15 @@ def _table_of(predicate: Node) -> int | None:
     return None
 
 
-def create_metadata_views(connection: duckdb.DuckDBPyConnection, names: Sequence[str], described: Described) -> None:
-    """Create the views of all metadata tables of the tables ``names``."""
+def create_metadata_views(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str], described: Described
+) -> Sequence[SourceHandle]:
+    """Create the views of all metadata tables of the tables ``names``.
+
+    They can be read as long as the returned handles live.
+    """
     if not names:
-        return
+        return ()
     handles = [registered(connection, MetadataSource(suffix, names, described)) for suffix in TABLES]
     views = [
         f"CREATE VIEW {quoted(f'{name}${suffix}')} AS SELECT * EXCLUDE ({MARKS}, {PIN_COLUMN}, {TABLE_COLUMN}) "
@@ -92,5 +97,4 @@ def create_metadata_views(connection: duckdb.DuckDBPyConnection, names: Sequence
         for suffix, handle in zip(TABLES, handles, strict=True)
     ]
     connection.execute(";".join(["BEGIN", *views, "COMMIT"]))
-    # A source lives as long as its handle, so the connection owns the handles, through a function that has them.
-    connection.create_function(_OWNER, lambda: len(handles), [], "BIGINT")
+    return handles

@@ -149,13 +149,14 @@ MODES: tuple[Mode, ...] = ("state", "history", "changes")
 
 def create_macros(
     connection: duckdb.DuckDBPyConnection, bound: Mapping[str, StateTable], tables: Mapping[str, Transactions]
-) -> None:
+) -> Sequence[object]:
     """Create ``as_of``, ``at_version``, ``history``, ``changes`` and ``versions``, whose first argument is the name of
     a table, and ``<name>_as_of`` and ``<name>_at_version`` for each table.
 
     A table with the name of a macro is not affected: macros are called with parentheses. ``bound`` are the tables in
-    their present state.
+    their present state. Return the functions that the macros call.
     """
+    functions = list[Callable[..., str]]()
     kept = KeptReadings()
     sources: dict[tuple[str, Mode], _Named | StateStoreError] = {}
     for name, transactions in tables.items():
@@ -174,6 +175,7 @@ def create_macros(
         called = f"__statestore_{macro.name}"
         kinds: list[Any] = ["VARCHAR"] * (1 + len(macro.parameters))
         function = getattr(texts, macro.name)
+        functions.append(function)
         connection.create_function(called, function, kinds, "VARCHAR", null_handling=FunctionNullHandling.SPECIAL)
         declared = ", ".join(f"{name} := NULL" if optional else name for name, optional in macro.parameters)
         given = ", ".join(_cast(name) for name, _ in macro.parameters)
@@ -192,6 +194,7 @@ def create_macros(
         ]
         if each:
             connection.execute(";".join(["BEGIN", *each, "COMMIT"]))
+    return functions
 
 
 def _cast(name: str) -> str:

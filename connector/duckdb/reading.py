@@ -105,6 +105,7 @@ class Reading:
         self.key_columns = (bound or table).key_columns
         # Views of DuckDB ignore case; the second of two names is NAME_2, as statements of users call it.
         self.source_names = unique_names(self.schema.names, taken=(PIN_COLUMN, MARKS), first=2)
+        self.held: Sequence[object] = ()  # lives as long as the view
         self.error: Exception | None = None
         self.planned_scans = 0
         # Whether rows without marks cost nothing more when they were last read. It is a hint for the next query's plan.

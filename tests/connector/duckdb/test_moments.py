@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +21,7 @@ from statestore.catalog.catalog import connect
 from statestore.catalog.warehouse import inspect, open_warehouse
 from statestore.connector.duckdb.attach import attach
 from statestore.connector.duckdb.moments import KEPT_BYTES, KEPT_READINGS, KeptReadings, _Moments
+from statestore.connector.duckdb.reading import Reading
 from statestore.connector.duckdb.transactions import Transactions
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
@@ -54,6 +57,37 @@ def test_a_macro_reads_the_moment(attached: duckdb.DuckDBPyConnection) -> None:
     ):
         assert attached.sql(f"SELECT item, price FROM {source} ORDER BY item").fetchall() == rows, source
         assert attached.cursor().execute(f"SELECT count(*) FROM {source}").fetchall() == [(len(rows),)], source
+
+
+@pytest.mark.usefixtures("attached")
+def test_a_cursor_outlives_its_connection(tmp_path: Path) -> None:
+    cursor = attach(str(tmp_path)).cursor()
+    gc.collect()
+    # These reads come first: DuckDB ends the process where it calls a function of a macro that is gone.
+    assert cursor.execute('SELECT count(*) FROM "prices$versions"').fetchall() == [(3,)]
+    assert cursor.execute("SELECT item, price FROM prices_as_of(3000)").fetchall() == OLD
+
+
+@pytest.mark.usefixtures("attached")
+def test_what_an_attached_connection_read_is_freed_with_it(tmp_path: Path) -> None:
+    seen = list[weakref.ref[Reading]]()
+    with pytest.MonkeyPatch.context() as patch:
+        made = Reading.__init__
+
+        def noted(self: Reading, *given: Any, **named: Any) -> None:
+            made(self, *given, **named)
+            seen.append(weakref.ref(self))
+
+        patch.setattr(Reading, "__init__", noted)
+        connection = attach(str(tmp_path))
+        connection.execute("FROM prices_as_of(3000)").fetchall()
+        cursor = connection.cursor()
+        del connection
+        cursor.execute('FROM "prices$versions"').fetchall()
+    assert len(seen) > 3
+    del cursor
+    gc.collect()
+    assert not [each for each in seen if each() is not None]
 
 
 def test_parameters_and_joins_of_two_moments(attached: duckdb.DuckDBPyConnection) -> None:
