@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from statestore.formats.places import fetched_parts, kept_results
 from statestore.formats.places.file_stamps import settled_stamps, stamp_of
-from statestore.formats.places.kept_results import MOST_BYTES, OVERHEAD, forget_results, kept_bytes, kept_result
+from statestore.formats.places.kept_results import MOST_BYTES, OVERHEAD, kept_bytes, kept_result
 
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Take files for settled that were written just now, and leave nothing that is kept."""
-    monkeypatch.setattr(fetched_parts, "SETTLED_SECONDS", 0.0)
-    forget_results()
-    yield
-    forget_results()
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 def changed(path: Path, change: Callable[[], object]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,26 +17,18 @@ from benchmarks.engines import flink_snapshots, kafka_directory
 from statestore.formats.errors import StateStoreError
 from statestore.formats.flink.snapshot import rocksdb_copy
 from statestore.formats.kafka.directory import database_copies
-from statestore.formats.places import fetched_parts
-from statestore.formats.places.kept_results import forget_results
 from statestore.formats.rocksdb import kept_tables
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import families_of
 from statestore.formats.rocksdb.scan import READER, scan_rocksdb
 
-pytestmark = pytest.mark.filterwarnings("ignore::statestore.StateStoreWarning")  # the directories are without offsets
+pytestmark = [
+    pytest.mark.usefixtures("settled"),
+    pytest.mark.filterwarnings("ignore::statestore.StateStoreWarning"),  # the directories are without offsets
+]
 ROWS, A_BLOCK = 3000, 5000
 STATES = ("balance", "name", "orders")
 KINDS = ("key-value", "timestamped", "half-upgraded", "window", "session")
-
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Take files for settled that were written just now, and leave nothing that is kept."""
-    monkeypatch.setattr(fetched_parts, "SETTLED_SECONDS", 0.0)
-    forget_results()
-    yield
-    forget_results()
 
 
 def refuse_copies(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,11 @@ from support.rows_read import BytesRead
 import statestore
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.places import fetched_parts
-from statestore.formats.places.kept_results import forget_results
 from statestore.formats.spark.providers import kept_positions
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 KEYS = 2000
-
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Take files for settled that were written just now, and leave nothing that is kept."""
-    monkeypatch.setattr(fetched_parts, "SETTLED_SECONDS", 0.0)
-    forget_results()
-    yield
-    forget_results()
 
 
 def by_thirds(batch: int, keys: int) -> tuple[Ints, Ints]:

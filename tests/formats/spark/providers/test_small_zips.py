@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +14,12 @@ from support.checkpoints.rocksdb_checkpoints import Model, write_rocksdb_checkpo
 import statestore
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.places import fetched_parts
 from statestore.formats.places.kept_results import forget_results
 from statestore.formats.spark.providers import kept_lookups, rocksdb_provider
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 KEYS, BATCHES = 40, 8
-
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(fetched_parts, "SETTLED_SECONDS", 0.0)
-    forget_results()
-    yield
-    forget_results()
 
 
 def by_chance(batch: int, keys: int) -> tuple[Ints, Ints]:

@@ -1,0 +1,19 @@
+"""Fixtures of tests of what is kept of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from statestore.formats.places import fetched_parts
+from statestore.formats.places.kept_results import forget_results
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take files for settled that were written just now, and leave nothing that is kept."""
+    monkeypatch.setattr(fetched_parts, "SETTLED_SECONDS", 0.0)
+    forget_results()
+    yield
+    forget_results()
