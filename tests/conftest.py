@@ -49,7 +49,12 @@ settings.load_profile("repeatable")
 if _SEED is not None:
     hypothesis.core.global_force_seed = int(_SEED)  # type: ignore[assignment]
 
-pytest_plugins = ["support.explorer.browsers", "support.explorer.page_sources", "support.object_stores.fixtures"]
+pytest_plugins = [
+    "support.explorer.browsers",
+    "support.explorer.page_sources",
+    "support.kept_files",
+    "support.object_stores.fixtures",
+]
 
 ZONE = "America/New_York"
 SETTINGS = {
