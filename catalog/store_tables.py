@@ -178,7 +178,7 @@ class StoreTables:
 
     @cached_property
     def _looked_at(self) -> dict[str, Found]:
-        """What was found of single stores that were named."""
+        """Return what was found of single stores that were named."""
         return {}
 
     def _found_of(self, store: str) -> Found:

@@ -1,4 +1,4 @@
-"""What a segment's file and its readers agree on: formats, columns of the system, and times as columns."""
+"""Columns of the system, formats and keys of metadata in a segment's file, on which writers and readers agree."""
 
 from __future__ import annotations
 

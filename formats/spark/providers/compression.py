@@ -75,7 +75,7 @@ def whole_lz4(content: bytes, most: int) -> bytes | None:
 
 
 def lz4_blocks(content: bytes) -> list[tuple[int, int, int]] | None:
-    """Where the blocks of a file in lz4 begin, with their bytes and the plain ones; None as `whole_lz4`."""
+    """Return where the blocks of a file in lz4 begin, their bytes, and the plain ones; None as `whole_lz4`."""
     blocks: list[tuple[int, int, int]] = []
     at = 0
     while content.startswith(_LZ4_MAGIC, at) and len(content) - at >= _LZ4_FRAME:

@@ -21,11 +21,11 @@ from statestore.formats.spark.checkpoint.crc_files import side_name
 from statestore.formats.spark.providers.zip_files import Zip, unzipped
 
 _SMALL_BYTES = 32 << 10
-"""Of all table files of a version that is read in whole. For RocksDB a folder is made, which takes six milliseconds."""
+"""Bytes of all table files up to which a version is read in whole. RocksDB needs a folder, which takes six ms."""
 
 
 def looked_up_rows(folder: Folder, file: DataFile, ranges: Sequence[KeyRange], delimiter: bytes) -> Found:
-    """What ranges have in a zip's version, and the ranges that are left to RocksDB.
+    """Return what ranges have in a zip's version, and the ranges that are left to RocksDB.
 
     ``delimiter`` stands between merged values.
     """

@@ -1,4 +1,4 @@
-"""Where the records of keys lie in the local files of an HDFS-backed partition, kept between look-ups of whole keys.
+"""Places of records in the local files of an HDFS-backed partition, kept between look-ups of whole keys.
 
 Eight bytes are kept of a record: a hash of its key, and its place in the plain bytes of the files. So the keys of large
 states fit where their rows do not. A look-up unpacks the blocks of lz4 in which its records lie; their checksums, and

@@ -15,7 +15,7 @@ Ask = Callable[[], str]
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was put together, of one text a call."""
+    """List what is put together, a text for each call."""
     found: list[str] = []
 
     def bundle(snippet: str) -> str:
