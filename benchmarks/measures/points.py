@@ -124,7 +124,7 @@ def histories(bench: Workbench, pairs: Pairs, store: Any, state: str) -> Figure:
     )
     load = f"10x, {state}"
     return compared(
-        "points", "history of a key", costs["ours"], costs["theirs"], goal=2.0, load=load, against="get_versions"
+        "points", "history of a key", costs["ours"], costs["theirs"], goal=1.5, load=load, against="get_versions"
     )
 
 
