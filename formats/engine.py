@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.values.filters import Filter
 
 if TYPE_CHECKING:
+    from statestore.formats.edits import EditOptions, EditPlan, StateEdit
     from statestore.formats.jobs import Job, KeyedOperator, RestoreFinding
 
 
@@ -511,6 +512,17 @@ class Source(Reader, ABC):
         Raises NotFoundError VERSION_NOT_FOUND.
         """
         return None
+
+    def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
+        """The plan of a target that differs from a version of this source by the edits. Writes nothing.
+
+        Raises UnsupportedError EDIT_UNSUPPORTED for a state that cannot be edited, as by default none can, and
+        InvalidInputError EDIT_REFUSED for an edit that the engine would not go on from.
+        """
+        raise UnsupportedError(
+            ErrorCode.EDIT_UNSUPPORTED,
+            f"{self.path}: no state of this engine can be edited; it can be read, and imported into a store",
+        )
 
     def restore_check(self) -> RestoreCheck | None:
         """The check of what becomes of the newest version when a job is started from it; None where the engine has

@@ -188,6 +188,17 @@ class ErrorCode(StrEnum):
     COLLATED_KEY = "COLLATED_KEY"
     """A key column has a collation, but keys are compared byte by byte. Make it a plain string."""
 
+    # Edits
+
+    EDIT_UNSUPPORTED = "EDIT_UNSUPPORTED"
+    """State in this form cannot be edited: its engine, layout or type. Do what the message names."""
+    EDIT_REFUSED = "EDIT_REFUSED"
+    """An edit that the engine would not go on from, or would undo at once. Change the edit as the message says."""
+    EDIT_DIFFERS = "EDIT_DIFFERS"
+    """What was written is not what the edit says, so no target was made. Keep the source, and report the case."""
+    TARGET_EXISTS = "TARGET_EXISTS"
+    """Something is at the place of the target. Name a new one."""
+
     # SQL and DuckDB
 
     INVALID_SQL = "INVALID_SQL"

@@ -1,0 +1,130 @@
+"""The seam between an engine and edits: what becomes of rows of its states, and the files that make it so.
+
+An edit leaves its source as it is and writes a target that differs from it by the edit alone. Whoever states an edit
+(`statestore.connector.edit`) says which rows go and which come, in the columns that every door shows. An engine turns
+these into stored rows, in `Source.edit_plan`, and writes the files that hold them. What is the same for all engines,
+the copy of unchanged files, the verification and the receipt, is in `statestore.catalog.edits`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from statestore.formats.engine import Source
+    from statestore.formats.places.folder import Folder
+
+
+@dataclass(frozen=True)
+class StateEdit:
+    """What becomes of some rows of a state.
+
+    ``removed`` are rows as the source has them, ``added`` those that take their place, both in the columns of the state
+    without those of its placement (`StateInfo.placement`). A row with the same row key in both is changed. Both hold
+    whole units: all rows that are equal in the columns ``unit``, in the order of the state. The unit is the state's row
+    key, or its key where equal rows may repeat, as in lists.
+    """
+
+    state: str
+    unit: tuple[str, ...]
+    removed: pa.Table
+    added: pa.Table
+
+
+@dataclass(frozen=True)
+class EditOptions:
+    """How the target is to be made.
+
+    ``as_batch``: the edit is a version of its own, where the engine can have one. ``allow_late``: rows may be added
+    that the watermark removes at once. ``settings`` are those of one engine, by the names that its messages use.
+    """
+
+    as_batch: bool = False
+    allow_late: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CopiedFile:
+    """A file that the target has as the source has it: ``name`` in ``folder``, and its path below the target.
+
+    ``bytes`` is its size where that is known.
+    """
+
+    folder: Folder
+    name: str
+    path: str
+    bytes: int | None = None
+
+
+class Target(Protocol):
+    """The folder that is being made. Nothing is there before the edit, and nobody sees it before it is whole."""
+
+    @property
+    def path(self) -> str:
+        """The path that the target will have, for files that hold it and for messages."""
+
+    def create(self, path: str) -> IO[bytes]:
+        """Open a new file below the target for writing, with its folders. It is durable once it is closed.
+
+        Use it in a ``with`` statement: a file whose block is left by an error is removed.
+        """
+
+
+class EditPlan(ABC):
+    """What an engine writes for an edit. Small, picklable, and without open files, as parts may be written by tasks."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The version of the source that is edited."""
+
+    @property
+    @abstractmethod
+    def target_version(self) -> int:
+        """The version of the target that has the edit."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user has to know before the engine starts from the target, as sentences."""
+        return ()
+
+    @property
+    def followed(self) -> Sequence[StateEdit]:
+        """Rows of states that change along with those that the edit names: counters, indexes, timers, times to live.
+
+        Only states that are listed in `Source.states`; rows that no state shows are told of in ``notes``.
+        """
+        return ()
+
+    @abstractmethod
+    def copied(self) -> Iterator[CopiedFile]:
+        """The files that the target has as they are."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[Any]:
+        """Picklable pieces of the writing, which are independent of each other."""
+
+    @abstractmethod
+    def written_bytes(self) -> int:
+        """About how many bytes `write` and `finish` will write, for a preview."""
+
+    @abstractmethod
+    def write(self, part: Any, target: Target) -> Mapping[str, int]:
+        """Write the files of a part; return their sizes by path below the target."""
+
+    @abstractmethod
+    def finish(self, target: Target) -> Mapping[str, int]:
+        """Write what makes the target a state, after all parts and copies: logs, commits, ``_metadata``.
+
+        Return sizes as `write` does.
+        """
+
+    @abstractmethod
+    def opened(self, path: str) -> Source:
+        """Open the target, which is at ``path`` while it is verified, as a source."""
