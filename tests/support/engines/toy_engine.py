@@ -245,7 +245,7 @@ def plan_of(source: Toys, version: int, edits: Sequence[StateEdit], options: Edi
             raise InvalidInputError(ErrorCode.EDIT_REFUSED, f"{edit.state} follows from toys; edit these")
     follows = _totals(content)
     written[f"{target}.json"] = {**content, "time": content["time"] + (1 if options.as_batch else 0)}
-    older = [n for n in source.times if n < version or options.as_batch and n == version]
+    older = [n for n in source.times if n < version or (options.as_batch and n == version)]
     paths = [(f"{n}.json", f"{n}.json") for n in older]
     for n in [*older, version]:
         into = target if n == version and n not in older else n
