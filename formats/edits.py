@@ -9,7 +9,7 @@ the copy of unchanged files, the verification and the receipt, is in `statestore
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from statestore.formats.engine import Source
     from statestore.formats.places.folder import Folder
+    from statestore.formats.state_table import RowPair
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,17 @@ class EditOptions:
 class CopiedFile:
     """A file that the target has as the source has it: ``name`` in ``folder``, and its path below the target.
 
-    ``bytes`` is its size where that is known.
+    ``bytes`` is its size where that is known. ``immutable``: no program ever changes such a file, it only writes new
+    ones and removes old ones, as RocksDB does with table files. It may then be a hard link to that of the source, which
+    an engine that goes on from the target would otherwise change, too: logs that are appended to, and files that are
+    written anew under the same name, are never immutable.
     """
 
     folder: Folder
     name: str
     path: str
     bytes: int | None = None
+    immutable: bool = False
 
 
 class Target(Protocol):
@@ -91,7 +96,10 @@ class EditPlan(ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user has to know before the engine starts from the target, as sentences."""
+        """What the user has to know before the engine starts from the target, as sentences.
+
+        The receipt keeps them, so they name no value of a row that is removed.
+        """
         return ()
 
     @property
@@ -128,3 +136,19 @@ class EditPlan(ABC):
     @abstractmethod
     def opened(self, path: str) -> Source:
         """Open the target, which is at ``path`` while it is verified, as a source."""
+
+    # How the target is verified
+
+    def differing_rows(self, state: str, target: Source, columns: Collection[str]) -> Iterator[RowPair] | None:
+        """Pairs of rows of the source at `version` and of the target at `target_version`, with at least ``columns``.
+
+        Taken as bags, the first rows of all pairs differ from the second ones as the two states differ. What the pairs
+        leave out is known to be the same without a read: it comes from files that are `copied`, such as a snapshot
+        before the files that were written. None, as by default: both states are read in whole. ``target`` is what
+        `opened` has returned.
+        """
+        return None
+
+    def keeps_order(self, state: str) -> bool:
+        """Return whether the added rows of a unit are read from the target in their order, as those of lists are."""
+        return True
