@@ -150,8 +150,9 @@ class QueuesAt(StateAt):
         places = read_version(self.folder, self.number)["places"]
         found = set(range(places))
         for each in filters:
-            if each.column == "k" and each.op in ("=", "in"):
-                found &= {place_of(k, places) for k in (each.value if each.op == "in" else [each.value])}
+            if each.column in ("k", "place") and each.op in ("=", "in"):
+                values = each.value if each.op == "in" else [each.value]
+                found &= {value if each.column == "place" else place_of(value, places) for value in values}
         return [Place(number) for number in sorted(found)]
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
