@@ -289,7 +289,7 @@ def _edited_queues(folder: Path, version: int, target: int, places: int, edit: S
     found = {}
     names = edit.removed["k"].to_pylist() + edit.added["k"].to_pylist()
     for place in {place_of(k, places) for k in names}:
-        here = [place_of(k, places) == place for k in names]
+        here = pa.array([place_of(k, places) == place for k in names], pa.bool_())
         removed, added = here[: edit.removed.num_rows], here[edit.removed.num_rows :]
         mine = StateEdit(edit.state, edit.unit, edit.removed.filter(removed), edit.added.filter(added))
         rows = json.loads((folder / queue_path(version, place)).read_text())
