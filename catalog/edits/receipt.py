@@ -192,8 +192,8 @@ def read_receipt(folder: Folder) -> Receipt | None:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptError(
             ErrorCode.FILE_DAMAGED,
-            f"{folder.path}/{RECEIPT_FILE}: no receipt as an edit writes it ({_reason(error)}); what it says is not to be trusted. "
-            "Restore the file from a copy, or remove it",
+            f"{folder.path}/{RECEIPT_FILE}: no receipt as an edit writes it ({_reason(error)}); what it says is "
+            "not to be trusted. Restore the file from a copy, or remove it",
         ) from error
 
 
