@@ -18,9 +18,9 @@ from support.engines.toy_engine import ToyPlan, Toys, plan_of, queue_path
 from statestore.catalog.edits import key_checks
 from statestore.catalog.edits.apply import apply_edit
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit, Target
-from statestore.formats.engine import Source
+from statestore.formats.engine import Source, StateAt
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import RowPair
 
 AFTER = Model(
@@ -165,6 +165,29 @@ def test_a_file_that_is_forgotten_is_found(source: Path, path: str) -> None:
         return dataclasses.replace(plan, kept=tuple(k for k in plan.kept if k.path != path))
 
     assert "cannot be read again" in refused(source, forgotten, after)
+
+
+@dataclass(frozen=True)
+class Opaque(Sabotaged):
+    """Toys whose lists cannot be decoded."""
+
+    def at(self, state: str, version: int) -> StateAt:
+        if state == "queues":
+            raise UnsupportedError(ErrorCode.FLINK_OPAQUE, "only the job's classes decode the lists")
+        return super().at(state, version)
+
+
+def test_rows_that_cannot_be_decoded_are_told_of(source: Path, tmp_path: Path) -> None:
+    toys = opened(source)
+    after = dataclasses.replace(NOW, toys=AFTER.toys)
+    opaque = Opaque(toys.folder, toys.times)
+    receipt = apply_edit(opaque, 2, edits_between(NOW, after), str(tmp_path / "target"))
+    assert receipt.notes == (
+        "the rows of queues, which no edit touches, were not compared, for they cannot be decoded (FLINK_OPAQUE)",
+    )
+    with pytest.raises(UnsupportedError, match="FLINK_OPAQUE"):
+        apply_edit(opaque, 2, edits_between(NOW, AFTER), str(tmp_path / "another"))
+    assert not (tmp_path / "another").exists()
 
 
 def test_a_version_that_is_forgotten_is_found(source: Path) -> None:
