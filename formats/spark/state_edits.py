@@ -21,7 +21,7 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
+from statestore.formats.spark.checkpoint.spark_schema import renamed
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.editable_states import check_buffers, late_rows, next_watermark
@@ -29,7 +29,7 @@ from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.misplaced_keys import placement_check
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
-from statestore.formats.spark.state_encoding import encode_rows
+from statestore.formats.spark.state_encoding import EncodedRows, encode_keys, encode_rows, encode_rows_in
 from statestore.formats.spark.state_rows import read_state, state_decoder
 from statestore.formats.values.without_pandas import arrow_numbers, bools
 
@@ -63,7 +63,9 @@ def stored_edits(
     certain, or that the watermark removes at once, and the errors of reads.
     """
     state = f"state {edit.state} of {checkpoint.root.path}"
-    removed, added = (_encoded(checkpoint, state_view, rows, state) for rows in (edit.removed, edit.added))
+    _check_columns(state_view, edit, state)
+    added = _encoded(edit.added, encode_rows(checkpoint, state_view, edit.added))
+    removed = _stored_as_shown(checkpoint, state_view, edit.removed, state)
     late = _check_late(checkpoint, state_view, removed, added, state, options)
     found = []
     for partition in np.union1d(removed.partition, added.partition).tolist():
@@ -73,15 +75,24 @@ def stored_edits(
     return found, late
 
 
-def _encoded(checkpoint: Checkpoint, view: StateView, rows: pa.Table, state: str) -> _Encoded:
-    shown = unique_fields(pa.schema(state_fields(view)))
-    if rows.schema.names != shown.names:
-        raise _refused(state, f"the edit has the columns {rows.schema.names}, expected {shown.names}")
-    encoded = encode_rows(checkpoint, view, rows)
+def _check_columns(view: StateView, edit: StateEdit, state: str) -> None:
+    names = [field.name for field in state_fields(view)]
+    for rows in (edit.removed, edit.added):
+        if rows.schema.names != names:
+            raise _refused(state, f"the edit has the columns {rows.schema.names}, expected {names}")
+
+
+def _encoded(rows: pa.Table, encoded: EncodedRows) -> _Encoded:
     keys, values = (each.copied(corrupt_row) for each in (encoded.keys, encoded.values))
-    if pc.count_distinct(keys).as_py() != len(keys):
-        raise _refused(state, "the edit has two rows with one key; give each key one row")
     return _Encoded(rows, encoded.partition, keys, values)
+
+
+def _stored_as_shown(checkpoint: Checkpoint, view: StateView, rows: pa.Table, state: str) -> _Encoded:
+    """Rows that the state has, as they are stored; their keys are not those of new rows if these have another zero."""
+    partition = encode_keys(checkpoint, view, rows).partition
+    if len(partition) != rows.num_rows:
+        raise _refused(state, "the edit removes or changes two rows with one key, and the state has one of each")
+    return _encoded(rows, encode_rows_in(checkpoint, view, rows, partition))
 
 
 def _of_partition(
@@ -133,7 +144,7 @@ def _check_same(
     if not stored.num_rows:
         return
     shown = renamed(state_decoder(checkpoint, view, partition, None)(StoredRows(stored)))
-    again = encode_rows(checkpoint, view, shown.select(removed.rows.schema.names))
+    again = encode_rows_in(checkpoint, view, shown.select(removed.rows.schema.names), removed.partition)
     same = bools(pc.equal(again.values.copied(corrupt_row), removed.values))
     if not same.all():
         row = int(np.argmin(same))
