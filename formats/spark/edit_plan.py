@@ -13,9 +13,10 @@ from functools import cached_property
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_metadata
+from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.editable_states import check_editable
 from statestore.formats.spark.edits.amended_files import amended_files, place_of, write_amended
 from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata
@@ -129,8 +130,7 @@ def _of_state(
 ) -> tuple[Sequence[StoredEdit], Sequence[str]]:
     view = view_of(checkpoint, states[name])
     if states[name].snapshot is not None:
-        raise UnsupportedError(
-            ErrorCode.EDIT_UNSUPPORTED,
+        raise not_editable(
             f"state {name} of {checkpoint.root.path} cannot be edited: it is built on a snapshot that an option names; "
             "leave out snapshotStartBatchId",
         )
@@ -146,24 +146,19 @@ def _check(checkpoint: Checkpoint, version: int, options: EditOptions) -> None:
             ErrorCode.INVALID_OPTION, f"option {shown(next(iter(options.settings)))}: edits of Spark's state have none"
         )
     if options.as_batch:
-        raise UnsupportedError(
-            ErrorCode.EDIT_UNSUPPORTED,
+        raise not_editable(
             f"{where}: an edit as a batch of its own (as_batch) cannot be written yet; leave it out, and the edit "
             f"becomes part of batch {newest}",
         )
     if version in checkpoint.begun:
-        raise InvalidInputError(
-            ErrorCode.EDIT_REFUSED, f"{where}: batch {version} was not committed; edit without the option uncommitted"
-        )
+        raise refused(f"{where}: batch {version} was not committed; edit without the option uncommitted")
     if version != newest or checkpoint.batch.batch_id != newest:
-        raise InvalidInputError(
-            ErrorCode.EDIT_REFUSED,
+        raise refused(
             f"{where}: batch {version} cannot be edited, as the query goes on from batch {newest}, the newest that is "
             f"committed; edit batch {newest}",
         )
     if not checkpoint.batch.logged or checkpoint.batch.version != version + 1:
-        raise InvalidInputError(
-            ErrorCode.EDIT_REFUSED,
+        raise refused(
             f"{where}: batch {version} was skipped by a repartition, or offsets/{version} is missing, so the query "
             "does not go on from its state; let the query run a batch, and edit that",
         )

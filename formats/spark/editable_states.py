@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
+from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator
 from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf
+from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView
 
 _ALONE = (
@@ -45,9 +45,7 @@ def check_editable(checkpoint: Checkpoint, name: str, state_view: StateView) -> 
     found = _reason(operator, state_view)
     if found:
         reason, advice = found
-        raise UnsupportedError(
-            ErrorCode.EDIT_UNSUPPORTED, f"state {name} of {checkpoint.root.path} cannot be edited: {reason}; {advice}"
-        )
+        raise not_editable(f"state {name} of {checkpoint.root.path} cannot be edited: {reason}; {advice}")
     state_view.store.check_partitions(checkpoint.root.path)
 
 
@@ -97,8 +95,7 @@ def check_buffers(name: str, operator: Operator, state_view: StateView, before: 
             continue
         changed = pc.not_equal(pc.struct_field(before, [number]), pc.struct_field(after, [number])).fill_null(True)
         if pc.any(changed).as_py():
-            raise InvalidInputError(
-                ErrorCode.EDIT_REFUSED,
+            raise refused(
                 f"state {name}: value.{field.name} is the buffer of an aggregate that only Spark can compute, and the "
                 f"edit changes it in {pc.sum(changed).as_py()} rows; {_ERASED_WHOLE}",
             )

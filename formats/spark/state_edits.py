@@ -16,21 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.edits import EditOptions, StateEdit
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
-from statestore.formats.kernels.arrays import Ints
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.spark_schema import renamed
-from statestore.formats.spark.checkpoint.state_errors import corrupt_row
+from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, refused
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.editable_states import check_buffers, late_rows, next_watermark
 from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.misplaced_keys import placement_check
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
-from statestore.formats.spark.state_encoding import EncodedRows, encode_keys, encode_rows, encode_rows_in
+from statestore.formats.spark.state_encoding import encode_keys, encode_rows, encode_rows_in
 from statestore.formats.spark.state_rows import read_state, state_decoder
+from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.without_pandas import arrow_numbers, bools
 
 _SAMPLED_BATCHES = 4
@@ -38,20 +38,19 @@ _SAMPLED_BATCHES = 4
 
 
 @dataclass(frozen=True)
-class _Encoded:
-    """Rows of an edit with their stored form: the partition of each, its key and its value."""
+class _Keyed:
+    """Rows of an edit with the partition and the stored key of each."""
 
     rows: pa.Table
     partition: Ints
     keys: pa.BinaryArray
+
+
+@dataclass(frozen=True)
+class _Stored(_Keyed):
+    """Rows of an edit with their stored values, too."""
+
     values: pa.BinaryArray
-
-    def of(self, partition: int) -> _Encoded:
-        at = arrow_numbers(np.flatnonzero(self.partition == partition))
-        return _Encoded(self.rows.take(at), self.partition[self.partition == partition], *self._taken(at))
-
-    def _taken(self, at: pa.Array) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-        return self.keys.take(at), self.values.take(at)
 
 
 def stored_edits(
@@ -63,50 +62,72 @@ def stored_edits(
     certain, or that the watermark removes at once, and the errors of reads.
     """
     state = f"state {edit.state} of {checkpoint.root.path}"
-    _check_columns(state_view, edit, state)
-    added = _encoded(edit.added, encode_rows(checkpoint, state_view, edit.added))
-    removed = _stored_as_shown(checkpoint, state_view, edit.removed, state)
+    rows = [_as_shown(state_view, each, state) for each in (edit.removed, edit.added)]
+    removed, added = _removed(checkpoint, state_view, rows[0]), _added(checkpoint, state_view, rows[1])
     late = _check_late(checkpoint, state_view, removed, added, state, options)
     found = []
     for partition in np.union1d(removed.partition, added.partition).tolist():
-        made = _of_partition(checkpoint, state_view, edit.state, removed.of(partition), added.of(partition), partition)
+        gone, come = _removed_in(removed, partition), _added_in(added, partition)
+        made = _of_partition(checkpoint, state_view, edit.state, gone, come, partition)
         if made.put.num_rows or len(made.erased):
             found.append(made)
     return found, late
 
 
-def _check_columns(view: StateView, edit: StateEdit, state: str) -> None:
-    names = [field.name for field in state_fields(view)]
-    for rows in (edit.removed, edit.added):
-        if rows.schema.names != names:
-            raise _refused(state, f"the edit has the columns {rows.schema.names}, expected {names}")
+def _as_shown(view: StateView, rows: pa.Table, state: str) -> pa.Table:
+    """The rows in the types in which a state is shown."""
+    shown = unique_fields(pa.schema(state_fields(view)))
+    if rows.schema.names != shown.names:
+        raise refused(f"{state}: the edit has the columns {rows.schema.names}, expected {shown.names}")
+    columns = []
+    for field in shown:
+        try:
+            columns.append(cast_exactly(rows.column(field.name), field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            found = rows.schema.field(field.name).type
+            raise refused(f"{state}: column {field.name}: found {found}, expected {field.type}: {error}") from error
+    return pa.Table.from_arrays(columns, schema=shown)
 
 
-def _encoded(rows: pa.Table, encoded: EncodedRows) -> _Encoded:
-    keys, values = (each.copied(corrupt_row) for each in (encoded.keys, encoded.values))
-    return _Encoded(rows, encoded.partition, keys, values)
+def _added(checkpoint: Checkpoint, view: StateView, rows: pa.Table) -> _Stored:
+    found = encode_rows(checkpoint, view, rows)
+    return _Stored(rows, found.partition, found.keys.copied(corrupt_row), found.values.copied(corrupt_row))
 
 
-def _stored_as_shown(checkpoint: Checkpoint, view: StateView, rows: pa.Table, state: str) -> _Encoded:
-    """Rows that the state has, as they are stored; their keys are not those of new rows if these have another zero."""
-    partition = encode_keys(checkpoint, view, rows).partition
-    if len(partition) != rows.num_rows:
-        raise _refused(state, "the edit removes or changes two rows with one key, and the state has one of each")
-    return _encoded(rows, encode_rows_in(checkpoint, view, rows, partition))
+def _added_in(added: _Stored, partition: int) -> _Stored:
+    at = _rows_in(added, partition)
+    return _Stored(added.rows.take(at), added.partition, added.keys.take(at), added.values.take(at))
+
+
+def _removed(checkpoint: Checkpoint, view: StateView, rows: pa.Table) -> _Keyed:
+    """Rows that the state has. Their values need no stored form, so those that cannot be written can be removed."""
+    found = encode_keys(checkpoint, view, rows)
+    if len(found.keys) != rows.num_rows:
+        raise refused("the edit removes or changes two rows with one key, of which a state has one")
+    return _Keyed(rows, found.partition, found.keys.copied(corrupt_row))
+
+
+def _removed_in(removed: _Keyed, partition: int) -> _Keyed:
+    at = _rows_in(removed, partition)
+    return _Keyed(removed.rows.take(at), removed.partition, removed.keys.take(at))
+
+
+def _rows_in(rows: _Keyed, partition: int) -> pa.Array:
+    return arrow_numbers(np.flatnonzero(rows.partition == partition))
 
 
 def _of_partition(
-    checkpoint: Checkpoint, view: StateView, name: str, removed: _Encoded, added: _Encoded, partition: int
+    checkpoint: Checkpoint, view: StateView, name: str, removed: _Keyed, added: _Stored, partition: int
 ) -> StoredEdit:
     state = f"state {name} of {checkpoint.root.path}"
     if partition not in view.store.partitions:
-        raise _refused(state, f"its rows belong to partition {partition}, and there is {len(view.store.partitions)}")
+        raise refused(f"{state}: its rows belong to partition {partition}, and there are only {view.store.partitions}")
     stored = _looked_up(checkpoint, view, partition, pa.concat_arrays([removed.keys, added.keys]))
     at = pc.index_in(removed.keys, value_set=stored.column(0))
     if at.null_count:
-        raise _refused(
-            state,
-            f"{at.null_count} rows that the edit removes or changes are not stored in partition {partition}; {_ANEW}",
+        raise refused(
+            f"{state}: {at.null_count} rows that the edit removes or changes are not stored in partition {partition}; "
+            f"{_ANEW}"
         )
     before = stored.take(at)
     _check_same(checkpoint, view, partition, state, removed, before)
@@ -138,21 +159,34 @@ def _looked_up(checkpoint: Checkpoint, view: StateView, partition: int, keys: pa
 
 
 def _check_same(
-    checkpoint: Checkpoint, view: StateView, partition: int, state: str, removed: _Encoded, stored: pa.RecordBatch
+    checkpoint: Checkpoint, view: StateView, partition: int, state: str, removed: _Keyed, stored: pa.RecordBatch
 ) -> None:
-    """Check that stored rows show as the edit says: both are compared in the form in which they would be stored."""
+    """Check that stored rows show as the edit says."""
     if not stored.num_rows:
         return
     shown = renamed(state_decoder(checkpoint, view, partition, None)(StoredRows(stored)))
-    again = encode_rows_in(checkpoint, view, shown.select(removed.rows.schema.names), removed.partition)
-    same = bools(pc.equal(again.values.copied(corrupt_row), removed.values))
+    rows = pa.Table.from_batches([shown.select(removed.rows.schema.names)])
+    same = _are_same(checkpoint, view, partition, rows, removed.rows)
     if not same.all():
-        row = int(np.argmin(same))
-        raise _refused(
-            state,
-            f"{np.count_nonzero(~same)} rows in partition {partition} are not stored as the edit says that they were: "
-            f"row {row} of them has other values; {_ANEW}",
+        count, first = int(np.count_nonzero(~same)), int(np.argmin(same))
+        key = str(removed.rows.column(0)[first].as_py())[:200]
+        raise refused(
+            f"{state}: {count} rows in partition {partition} are not stored as the edit says that they were, the first "
+            f"of them that of the key {key}; {_ANEW}"
         )
+
+
+def _are_same(checkpoint: Checkpoint, view: StateView, partition: int, rows: pa.Table, others: pa.Table) -> Bools:
+    """Return which rows are equal, in the form in which they would be stored; without one, as Python shows them."""
+    places = np.full(rows.num_rows, partition, np.int64)
+    try:
+        one, other = (
+            encode_rows_in(checkpoint, view, each, places).values.copied(corrupt_row) for each in (rows, others)
+        )
+    except (InvalidInputError, UnsupportedError):
+        pairs = zip(rows.to_pylist(), others.to_pylist(), strict=True)
+        return np.array([repr(row) == repr(other) for row, other in pairs], np.bool_)
+    return bools(pc.equal(one, other))
 
 
 def _check_new(
@@ -160,29 +194,26 @@ def _check_new(
 ) -> None:
     found = pc.sum(pc.is_in(keys, value_set=stored.column(0))).as_py()
     if found:
-        raise _refused(state, f"{found} rows that the edit inserts have keys that are stored; update these rows")
+        raise refused(f"{state}: {found} rows that the edit inserts have keys that are stored; update these rows")
     check = placement_check(checkpoint, view, partition)
     if check is None:
-        if view.store.written.single and partition == 0:
+        if view.store.count == 1:
             return
-        raise _refused(
-            state,
-            "it is not certain in which partition Spark looks for a new key, because the query was begun before Spark "
-            "3.3, had another number of partitions, or has keys of a type without a known hash; only rows that are "
-            "stored can be changed or deleted",
+        raise refused(
+            f"{state}: it is not certain in which partition Spark looks for a new key, because the query was begun "
+            "before Spark 3.3, or had another number of partitions; only rows that are stored can be changed or deleted"
         )
     for batch in islice(read_state(checkpoint, view, partition, columns=("key",)), _SAMPLED_BATCHES):
         check.add(batch)
     if check.misplaced:
-        raise _refused(
-            state,
-            f"{check.misplaced} keys are stored in partition {partition}, and belong to another one by their hash: "
-            "Spark would not find a new key; only rows that are stored can be changed or deleted",
+        raise refused(
+            f"{state}: {check.misplaced} keys are stored in partition {partition}, and belong to another one by their "
+            "hash: Spark would not find a new key; only rows that are stored can be changed or deleted"
         )
 
 
 def _check_late(
-    checkpoint: Checkpoint, view: StateView, removed: _Encoded, added: _Encoded, state: str, options: EditOptions
+    checkpoint: Checkpoint, view: StateView, removed: _Keyed, added: _Stored, state: str, options: EditOptions
 ) -> Sequence[str]:
     watermark = next_watermark(checkpoint)
     late = late_rows(view, added.rows, watermark)
@@ -197,12 +228,8 @@ def _check_late(
     what = f"{count} added rows are older than the watermark, {watermark} ms, and the next batch removes them"
     if options.allow_late:
         return (f"{state}: {what}.",)
-    raise _refused(state, f"{what}; leave them out, or allow late rows (--allow-late)")
+    raise refused(f"{state}: {what}; leave them out, or allow late rows (--allow-late)")
 
 
 def _column(rows: pa.Table, number: int) -> pa.Array:
     return rows.column(number).combine_chunks()
-
-
-def _refused(state: str, found: str) -> InvalidInputError:
-    return InvalidInputError(ErrorCode.EDIT_REFUSED, f"{state}: {found}")

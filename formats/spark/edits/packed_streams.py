@@ -12,9 +12,8 @@ import pyarrow as pa
 from xxhash import xxh32_intdigest
 
 from statestore.formats.bytes.snappy_blocks import XERIAL
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
 from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.state_errors import not_editable
 
 _SETTING = "stateStore.compression.codec"
 _BLOCK = 32 << 10  # bytes of a block as Spark writes it
@@ -31,8 +30,7 @@ def codec_of(batch: Batch) -> str:
     setting = batch.setting(_SETTING, "lz4")
     name = setting.rsplit(".", 1)[-1].lower().removesuffix("compressioncodec")
     if name not in _PACKED:
-        raise UnsupportedError(
-            ErrorCode.EDIT_UNSUPPORTED,
+        raise not_editable(
             f"spark.sql.streaming.{_SETTING} is {setting[:80]!r}, and state files can be written in "
             f"{', '.join(_PACKED)}; change the setting of the query, let it run a batch, and edit that",
         )

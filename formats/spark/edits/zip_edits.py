@@ -22,15 +22,14 @@ import pyarrow as pa
 from rocksdict import Options, Rdict
 
 from statestore.formats.edits import Target
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.rocksdb_forks import writing_rocksdb
 from statestore.formats.rocksdb.rocksdb_errors import system_error
 from statestore.formats.rocksdb.table_head import codec_without_rocksdict
 from statestore.formats.spark.checkpoint.checkpoint_files import TABLES, DataFile, parse_json
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, not_editable
 from statestore.formats.spark.edits.stored_edits import PartitionEdit
 from statestore.formats.spark.providers.rocksdb_provider import family_prefix, unpacked_zip
 from statestore.formats.spark.providers.zip_files import Zip, unzipped
@@ -142,8 +141,7 @@ def _bytes(column: pa.BinaryArray) -> list[bytes]:
 def _refuse_codec(directory: Path, path: str) -> None:
     codec = codec_without_rocksdict(directory)
     if codec is not None:
-        raise UnsupportedError(
-            ErrorCode.EDIT_UNSUPPORTED,
+        raise not_editable(
             f"{path}: its table files are compressed with {codec}, which RocksDB is built without here; let the query "
             "run with spark.sql.streaming.stateStore.rocksdb.compression=lz4 until they are compacted, and edit then",
         )
