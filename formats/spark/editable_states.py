@@ -1,8 +1,8 @@
 """Which states can be edited row by row, and which edits Spark would undo at once.
 
-Where rows of several families or stores belong together (the numbered rows of a join and their count, times to live and
-their index), an edit of one without the others would break the query. Such states are refused until all of their rows
-are edited together, as lists and their counters are.
+Where rows of several families or stores belong together (the numbered rows of a join and their count, entries of lists
+and their counter, times to live and their index), an edit of one without the others would break the query. Such states
+are refused until all of their rows are edited together.
 """
 
 from __future__ import annotations
@@ -73,12 +73,14 @@ def _reason(operator: Operator, view: StateView) -> tuple[str, str] | None:
 
 def _reason_of_variable(view: StateView) -> tuple[str, str] | None:
     families = {family.name for family in view.store.families}
+    if view.shape == "list":
+        return "the entries of a list are counted in another family, which is not edited along", _BY_QUERY
     if _TTL in view.value.names or f"{_TTL_FAMILIES}{view.name}" in families:
         return "its times to live are stored in other families, too, which are not edited along", _BY_QUERY
     return None
 
 
-_BY_QUERY = "let the query change it; values, maps and lists without a time to live can be edited"
+_BY_QUERY = "let the query change it; values and maps without a time to live can be edited"
 
 
 def check_buffers(name: str, operator: Operator, state_view: StateView, before: pa.Array, after: pa.Array) -> None:

@@ -88,14 +88,9 @@ def encode_keys(checkpoint: Checkpoint, state_view: StateView, rows: pa.Table | 
 
     Columns of values may be left out. Zeros and NaNs stay as they are shown. Raises as `encode_rows`.
     """
-    return _once(encode_each_key(checkpoint, state_view, rows))[0]
-
-
-def encode_each_key(checkpoint: Checkpoint, state_view: StateView, rows: pa.Table | pa.RecordBatch) -> EncodedKeys:
-    """The stored key of each row, as `encode_keys` has them, also where several rows have one."""
     with _named(state_view):
         key = _shown_keys(state_view, rows)
-        return _keys(checkpoint, state_view, key, _places(checkpoint, state_view, key, rows.num_rows))
+        return _once(_keys(checkpoint, state_view, key, _places(checkpoint, state_view, key, rows.num_rows)))[0]
 
 
 def encode_rows_in(

@@ -18,9 +18,7 @@ from support.parameters import mostly_slow
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.checkpoint.state_views import find_state_view
 from statestore.formats.spark.source import CheckpointSource, open_source
-from statestore.formats.spark.state_rows import read_state
 
 LATE = EditOptions(allow_late=True)
 Change = Callable[[Any], Any]
@@ -123,50 +121,6 @@ def test_new_keys_lie_where_lookups_search_them(tmp_path: Path) -> None:
         assert not check.findings()
 
 
-@pytest.mark.parametrize("name", ["spark4.3.0-twsttl__rk", "spark4.3.0-twsttl__rkck", "spark4.3.0-twsttl__rkmo1"])
-def test_lists_are_edited_with_the_numbers_of_their_entries(name: str, tmp_path: Path) -> None:
-    source = opened(checkpoint_path(name))
-    rows = rows_of(source, "lst")
-    before = lists_of(rows)
-    assert counters(source) == {key: len(entries) for key, entries in before.items()}
-    erased, longer, shorter, *rest = [key for key in sorted(before, key=str) if len(before[key]) > 1]
-    after = {longer: before[longer] + before[erased], shorter: before[shorter][1:], ("new", None): before[erased]}
-    removed = [(key, entry) for key in (erased, longer, shorter) for entry in before[key]]
-    added = [(key, entry) for key, entries in after.items() for entry in entries]
-    write_copy(
-        plan_of(source, edit(source, "lst", *(as_rows(each, rows) for each in (removed, added)))), tmp_path / "c"
-    )
-    copy = opened(tmp_path / "c")
-    expected = {key: entries for key, entries in (before | after).items() if key != erased}
-    assert rest and lists_of(rows_of(copy, "lst")) == expected
-    assert counters(copy) == {key: len(entries) for key, entries in expected.items()}
-
-
-Lists = dict[tuple[Any, ...], list[Any]]
-
-
-def lists_of(rows: pa.Table) -> Lists:
-    """The entries of each list in their order, by key."""
-    found: Lists = {}
-    for row in rows.to_pylist():
-        found.setdefault(tuple(row["key"].values()), []).append(row["list_element"])
-    return found
-
-
-def as_rows(entries: Sequence[tuple[tuple[Any, ...], Any]], like: pa.Table) -> pa.Table:
-    names = [field.name for field in like.schema.field("key").type]
-    keys = [dict(zip(names, key, strict=True)) for key, _ in entries]
-    columns = [keys, [entry for _, entry in entries]]
-    return pa.Table.from_pydict(dict(zip(like.schema.names, columns, strict=True)), schema=like.schema)
-
-
-def counters(source: CheckpointSource) -> dict[tuple[Any, ...], int]:
-    view = find_state_view(source.checkpoint, 0, "$rowCounter_lst")
-    found = [batch for number in view.store.partitions for batch in read_state(source.checkpoint, view, number)]
-    rows = pa.Table.from_batches(found).to_pylist()
-    return {tuple(row["key"].values()): next(iter(row["value"].values())) for row in rows}
-
-
 def test_a_copy_without_edits_has_all_files_as_they_are(tmp_path: Path) -> None:
     path = checkpoint_path("spark4.3.0-join__rkj4")
     write_copy(plan_of(opened(path)), tmp_path / "copy")
@@ -214,7 +168,7 @@ def refusal(error: type[Exception], call: Callable[[], object]) -> str:
     [
         ("spark4.3.0-join__hdfs", "left", "rows of a join are numbered"),
         ("spark4.3.0-join__rkj4", "right", "rows of a join are numbered"),
-        ("spark4.3.0-twsttl__rk", "tlst", "times to live are stored in other families"),
+        ("spark4.3.0-twsttl__rk", "lst", "entries of a list are counted"),
         ("spark4.3.0-twsttl__rk", "tval", "times to live are stored in other families"),
         ("spark4.3.0-twsttl__rk", "tmp", "times to live are stored in other families"),
         ("spark4.3.0-twsttl__rk", "timers", "stored by its key and by its time"),
@@ -338,7 +292,7 @@ def test_rows_whose_places_no_rule_says_are_found_and_none_is_added(tmp_path: Pa
         found = refusal(UnsupportedError, partial(plan_of, source, edit(source, "state", gone, new)))
         assert "EDIT_UNSUPPORTED" in found and "is not known here" in found
     found = refusal(InvalidInputError, partial(plan_of, source, edit(source, "state", new)))
-    assert "1 rows that the edit removes or changes are not stored" in found
+    assert "1 rows that the edit removes or changes are stored in no partition" in found
 
 
 def test_states_read_by_guess_are_refused(tmp_path: Path) -> None:
