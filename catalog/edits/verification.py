@@ -63,7 +63,7 @@ def verify_target(
             compared = _compared(plan, source, target, state, path)
             if compared is None:
                 continue
-            rows = _check_rows(plan, compared, target, mine, path, rows, progress)
+            rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress)
         except UnsupportedError as error:
             if mine:
                 raise
@@ -112,7 +112,7 @@ def _at(source: Source, state: str, version: int) -> StateAt | None:
 def _check_rows(
     plan: EditPlan,
     compared: Compared,
-    target: Source,
+    sources: tuple[Source, Source],
     edits: Sequence[StateEdit],
     path: str,
     rows: int,
@@ -122,7 +122,7 @@ def _check_rows(
     names = compared.names
 
     def pairs() -> Iterator[RowPair] | None:
-        return plan.differing_rows(compared.state, target, names)
+        return plan.differing_rows(compared.state, *sources, names)
 
     def counted(found: RowSums) -> RowSums:
         nonlocal rows
@@ -156,17 +156,17 @@ def _check_rows(
             yield from pair[number]
 
     found = differing_row(_chain(side(0), added), _chain(side(1), removed), names, bucket)
-    raise wrong_plan(path, _difference(compared.state, found, expected.rows, after.rows))
+    counts = f"; it has {after.rows} rows of {expected.rows} that are expected" if chosen is None else ""
+    raise wrong_plan(path, f"its state {compared.state} {_difference(found)}{counts}")
 
 
-def _difference(state: str, found: tuple[pa.RecordBatch, int] | None, expected: int, rows: int) -> str:
-    counts = f"it has {rows} rows of {expected} that are expected"
+def _difference(found: tuple[pa.RecordBatch, int] | None) -> str:
     if found is None:
-        return f"its state {state} is not the source's with the edit; {counts}"
+        return "is not the source's with the edit"
     row, more = found
     what = "lacks a row that it must have" if more > 0 else "has a row that it must not have"
     times = f" ({abs(more)} times)" if abs(more) > 1 else ""
-    return f"its state {state} {what}{times}: {shown_row(row)}; {counts}"
+    return f"{what}{times}: {shown_row(row)}"
 
 
 def _chain(*batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

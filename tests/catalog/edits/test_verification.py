@@ -284,7 +284,9 @@ class Knowing(ToyPlan):
 
     read: list[str] = dataclasses.field(default_factory=list, compare=False)
 
-    def differing_rows(self, state: str, target: Source, columns: Collection[str]) -> Iterator[RowPair] | None:
+    def differing_rows(
+        self, state: str, source: Source, target: Source, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
         if state != "queues":
             return None
         assert isinstance(target, Toys)
