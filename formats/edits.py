@@ -139,16 +139,44 @@ class EditPlan(ABC):
 
     # How the target is verified
 
-    def differing_rows(self, state: str, target: Source, columns: Collection[str]) -> Iterator[RowPair] | None:
+    def differing_rows(
+        self, state: str, source: Source, target: Source, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
         """Pairs of rows of the source at `version` and of the target at `target_version`, with at least ``columns``.
 
         Taken as bags, the first rows of all pairs differ from the second ones as the two states differ. What the pairs
         leave out is known to be the same without a read: it comes from files that are `copied`, such as a snapshot
-        before the files that were written. None, as by default: both states are read in whole. ``target`` is what
-        `opened` has returned.
+        before the files that were written (`rows_since`). None, as by default: both states are read in whole.
+        ``target`` is what `opened` has returned.
         """
         return None
 
     def keeps_order(self, state: str) -> bool:
         """Return whether the added rows of a unit are read from the target in their order, as those of lists are."""
         return True
+
+
+def rows_since(
+    version: int, source: tuple[Source, int], target: tuple[Source, int], state: str, columns: Collection[str]
+) -> Iterator[RowPair] | None:
+    """Pairs as `EditPlan.differing_rows` returns them, from what source and target have each changed since a version.
+
+    Both have that version in files with the same content. Each comes with its own version that is compared. None where
+    one of them does not tell which rows a version changed.
+    """
+    changes = []
+    for side, number in (source, target):
+        if not {version, number} <= set(side.kept(state)):
+            return None
+        found = side.differing_rows(state, version, number, (columns, columns))
+        if found is None:
+            return None
+        changes.append(found)
+    return _crossed(*changes)
+
+
+def _crossed(ours: Iterator[RowPair], theirs: Iterator[RowPair]) -> Iterator[RowPair]:
+    """Yield pairs whose bags differ as the states differ to which two changes of one state led."""
+    for before, after in ours:
+        yield after, before
+    yield from theirs

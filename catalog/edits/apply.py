@@ -116,9 +116,10 @@ def apply_edit(
     before = with_copied(listed, copied)
     with new_target(location) as made, disk_errors("write", location.path):
         done = _write(plan, copied, made, progress)
-        verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress))
+        untold = verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress))
         before.check(with_copied(files_of(source), copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
+        receipt = replace(receipt, notes=(*receipt.notes, *untold))
         made.create_receipt(receipt_bytes(receipt))
         made.publish(None if root is None or not root.is_dir() else root.stat().st_mode)
     return receipt

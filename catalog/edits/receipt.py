@@ -75,7 +75,7 @@ class CopiedFiles:
     sha256: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Receipt(ShowsItself):
     """What an edit did. ``time`` is in epoch microseconds, ``product`` the version of statestore.
 
@@ -186,20 +186,20 @@ def read_receipt(folder: Folder) -> Receipt | None:
     """
     if RECEIPT_FILE not in folder.files():
         return None
-    path = f"{folder.path}/{RECEIPT_FILE}"
+    content = folder.read_once(RECEIPT_FILE)
     try:
-        return _parsed(folder.read_once(RECEIPT_FILE))
+        return _parsed(content)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        if isinstance(error, StateStoreError):
-            raise
         raise CorruptError(
             ErrorCode.FILE_DAMAGED,
-            f"{path}: no receipt as an edit writes it ({_reason(error)}); what it says is not to be trusted. "
-            "Restore the file from a copy, or remove it",
+            f"{folder.path}/{RECEIPT_FILE}: no receipt as an edit writes it ({_reason(error)}); what it says is "
+            "not to be trusted. Restore the file from a copy, or remove it",
         ) from error
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, StateStoreError):
+        return error.message
     return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 

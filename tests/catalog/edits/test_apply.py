@@ -185,3 +185,18 @@ def test_any_rows_become_any_others(
     if "toys" in counted:
         assert (counted["toys"].removed, counted["toys"].changed) == (len(gone), len(changed))
     assert dataclasses.replace(receipt, key=None).states == receipt.states
+
+
+def test_of_two_edits_to_one_target_one_wins(source: Path, tmp_path: Path) -> None:
+    """The other one does not touch what is there, and neither removes the files of the other while it works."""
+    target, other = tmp_path / "target", Model({("q", "x"): 1}, {})
+    inner: list[Any] = []
+
+    def meanwhile(event: EditProgress) -> None:
+        if event.step == "writing" and not inner:
+            inner.append(edit(source, target, other))
+
+    with pytest.raises(InvalidInputError, match="TARGET_EXISTS"):
+        edit(source, target, progress=meanwhile)
+    assert same(read(opened(target), 2), other)
+    assert nothing_beside(tmp_path, "source", "target")
