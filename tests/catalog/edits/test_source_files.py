@@ -202,7 +202,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an older version that goes": (lambda source: (source / "1.json").unlink(), "1.json is gone"),
     "a file that is replaced": (lambda source: replace(source / "2.json"), "2.json was written"),
     "many files": (
-        lambda source: [(source / f"x{number}").touch() for number in range(6)],
+        lambda source: [(source / f"x{number}").write_text("") for number in range(6)],
         "x0 is new; x1 is new; x2 is new; and 3 more",
     ),
 }

@@ -13,6 +13,7 @@ from support.parameters import mostly_slow
 
 from statestore.catalog.edits.apply import EditProgress, apply_edit
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+from statestore.formats.engine import StateAt
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.source import CheckpointSource, open_source
@@ -31,7 +32,7 @@ def opened(path: str | Path) -> CheckpointSource:
 
 def rows_of(source: CheckpointSource) -> pa.Table:
     """The rows of the newest batch without their placement."""
-    at = source.at("state", source.newest("state"))
+    at: StateAt = source.at("state", source.newest("state"))
     batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
     return pa.Table.from_batches(batches, at.schema).drop_columns(["partition_id"])
 
