@@ -119,8 +119,6 @@ def _check_shape(given: pa.DataType, kind: pa.DataType, what: str) -> None:
         return
     if types.is_struct(kind) and types.is_struct(given):
         names, theirs = [field.name for field in kind], [field.name for field in given]
-        if not any(theirs) and len(theirs) == len(names):
-            theirs = names  # of row(…), by position
         if sorted(map(str.lower, names)) != sorted(map(str.lower, theirs)):
             missing = [name for name in names if name.lower() not in map(str.lower, theirs)]
             unknown = [name for name in theirs if name.lower() not in map(str.lower, names)]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, CHANGED, KINDS, NEW, OLD, difference_of_rows
+from statestore.connector.edit.units import one_array
 from statestore.formats.edits import EditPlan, StateEdit
 from statestore.formats.errors import StateStoreError
 from statestore.formats.values.json_terms import plain
@@ -50,7 +51,7 @@ class ChangedRows:
     def _lines(self) -> Iterator[str]:
         names = [name for name in self.rows.schema.names if name not in (CHANGE, OLD, NEW, CHANGED)]
         first = self.rows.slice(0, SHOWN_ROWS).combine_chunks()
-        cells = {name: python_values(_array(first.column(name))) for name in first.schema.names}
+        cells = {name: python_values(one_array(first.column(name))) for name in first.schema.names}
         for row in range(first.num_rows):
             key = ", ".join(f"{name} {_text(cells[name][row])}" for name in names)
             old, new, changed = cells[OLD][row], cells[NEW][row], cells[CHANGED][row]
@@ -132,10 +133,6 @@ def changed_rows(edit: StateEdit, is_keyed: bool, *, followed: bool = False) -> 
     """Return the rows that an edit changes; those of a list (not ``is_keyed``) are removed and added."""
     rows = difference_of_rows(edit.state, edit.removed, edit.added, edit.unit, is_keyed=is_keyed)
     return ChangedRows(edit.state, rows, followed)
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
 def _changes(name: str, old: Any, new: Any) -> Iterator[str]:
