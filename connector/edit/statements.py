@@ -276,6 +276,8 @@ class _Parser:
             self._refuse(f"{name!r} is metadata, which cannot be changed; name a state", position)
         if named or (alias is not None and alias.columns):
             self._refuse(f"{name!r} with {', '.join(map(_word, named)) or 'other names of columns'}", position)
+        for part in node.parts:  # a state may be called left
+            part.set("quoted", True)
         return Target(node, position)
 
     def _assignments(self, given: Sequence[exp.Expr]) -> tuple[Assignment, ...]:

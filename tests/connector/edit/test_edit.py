@@ -246,3 +246,32 @@ def test_a_store_is_not_edited(tmp_path: Path) -> None:
 def test_positions_are_those_in_the_text(source: Path) -> None:
     with pytest.raises(StateStoreError, match=r"^\[INVALID_SQL\] line 3, column 25: "):
         statestore.edit(source).sql("DELETE FROM toys;\n\n DELETE FROM toys WHERE nn = 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("UPDATE toys SET n = 9 WHERE k = 'A' COLLATE NOCASE AND field = 'x'", {("a", "x"): 9}),
+        ("UPDATE toys SET n = 9 WHERE upper(k) = 'A' AND field = 'y'", {("a", "y"): 9}),
+        ("UPDATE toys AS t SET t.n = 9 WHERE T.K = 'c'", {("c", "x"): 9}),
+        ("UPDATE TOYS SET N = 9 WHERE (k) = ('c') AND (field = 'x')", {("c", "x"): 9}),
+        ("UPDATE toys SET (n, field) = (9, 'q') WHERE k = 'c'", {("c", "q"): 9}),
+        ("WITH s AS (SELECT 'c' AS c) UPDATE toys SET n = 9 FROM s WHERE toys.k = s.c", {("c", "x"): 9}),
+        ("WITH s AS (SELECT 'w' AS c) INSERT INTO toys WITH t AS (FROM s) SELECT c, 'x', 9 FROM t", {("w", "x"): 9}),
+        ("UPDATE toys SET n = 9 FROM toys VERSION AS OF 1 o, queues q WHERE toys.n = o.n - 5 AND q.k = toys.k",
+         {("c", "x"): 9}),
+        ("MERGE INTO toys USING (SELECT 9 AS n, 'x' AS field, 'c' AS k) s ON toys.k = s.k AND toys.field = s.field "
+         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *", {("c", "x"): 9}),
+        ("MERGE INTO toys USING (SELECT 9 AS n, 'x' AS field, 'w' AS k) s ON toys.k = s.k "
+         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT BY NAME", {("w", "x"): 9}),
+        ("MERGE INTO toys USING (SELECT 'c' AS a, 'w' AS b) s ON toys.k = s.a WHEN MATCHED THEN UPDATE SET k = s.b",
+         {("w", "x"): 4}),
+        ("TRUNCATE toys; INSERT INTO toys VALUES ('c', 'x', 9)", {("c", "x"): 9}),
+        ("INSERT INTO toys FROM (VALUES ('w', 'x', 9)) t", {("w", "x"): 9}),
+        ("DELETE FROM toys WHERE k = NULL", {}),
+    ],
+)  # fmt: skip
+def test_statements_of_many_forms(source: Path, text: str, changed: dict[tuple[str, str], int]) -> None:
+    edit = statestore.edit(source)
+    edit.sql(text)
+    assert toys_of(edit) == changed

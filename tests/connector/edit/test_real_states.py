@@ -113,7 +113,7 @@ CASES = {
     "a join side": Case(
         lambda: checkpoint_path(JOIN),
         "left",
-        "DELETE FROM \"left\" WHERE key.field0 = 'key-21-é' AND value.v < 400",
+        "DELETE FROM left WHERE key.field0 = 'key-21-é' AND value.v < 400",
         without(lambda row: row["key"]["field0"] == "key-21-é" and row["value"]["v"] < 400),
     ),
     "null keys of a map": Case(
