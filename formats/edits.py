@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from statestore.formats.engine import Source
     from statestore.formats.places.folder import Folder
     from statestore.formats.state_table import RowPair
 
@@ -81,6 +80,18 @@ class Target(Protocol):
         """
 
 
+class EditedSource(Protocol):
+    """What tells the changes of a source or target: each `statestore.formats.engine.Source` does."""
+
+    def kept(self, state: str) -> Sequence[int]:
+        """The versions that can be read, ascending."""
+
+    def differing_rows(
+        self, state: str, old: int, new: int, columns: Sequence[Collection[str]]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows of two versions, which hold all rows that differ, as `Source.differing_rows`."""
+
+
 class EditPlan(ABC):
     """What an engine writes for an edit. Small, picklable, and without open files, as parts may be written by tasks."""
 
@@ -134,13 +145,13 @@ class EditPlan(ABC):
         """
 
     @abstractmethod
-    def opened(self, path: str) -> Source:
-        """Open the target, which is at ``path`` while it is verified, as a source."""
+    def opened(self, path: str) -> EditedSource:
+        """Open the target, which is at ``path`` while it is verified, as a `Source`."""
 
     # How the target is verified
 
     def differing_rows(
-        self, state: str, source: Source, target: Source, columns: Collection[str]
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
     ) -> Iterator[RowPair] | None:
         """Pairs of rows of the source at `version` and of the target at `target_version`, with at least ``columns``.
 
@@ -157,7 +168,11 @@ class EditPlan(ABC):
 
 
 def rows_since(
-    version: int, source: tuple[Source, int], target: tuple[Source, int], state: str, columns: Collection[str]
+    version: int,
+    source: tuple[EditedSource, int],
+    target: tuple[EditedSource, int],
+    state: str,
+    columns: Collection[str],
 ) -> Iterator[RowPair] | None:
     """Pairs as `EditPlan.differing_rows` returns them, from what source and target have each changed since a version.
 

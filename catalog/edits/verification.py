@@ -53,6 +53,7 @@ def verify_target(
     listed = list(source.states())
     with _of_target(path):
         target = plan.opened(folder)
+        assert isinstance(target, Source)
         found = set(target.states())
     if found != set(listed):
         raise wrong_plan(path, f"it has the states {_listed(found)}, its source has {_listed(listed)}")

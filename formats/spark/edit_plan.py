@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target, rows_since
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target, rows_since
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
@@ -100,7 +100,7 @@ class SparkEditPlan(EditPlan):
         return {path: len(content) for path, content in contents.items()}
 
     def differing_rows(
-        self, state: str, source: Source, target: Source, columns: Collection[str]
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
     ) -> Iterator[RowPair] | None:
         """Pairs of the rows that either has changed since the batch before, of which both have the same files.
 

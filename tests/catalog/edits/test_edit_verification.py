@@ -17,8 +17,8 @@ from support.engines.toy_engine import ToyPlan, Toys, plan_of, queue_path
 
 from statestore.catalog.edits import key_checks
 from statestore.catalog.edits.apply import apply_edit
-from statestore.formats.edits import EditOptions, EditPlan, StateEdit, Target
-from statestore.formats.engine import Source, StateAt
+from statestore.formats.edits import EditedSource, EditOptions, EditPlan, StateEdit, Target
+from statestore.formats.engine import StateAt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import RowPair
@@ -285,7 +285,7 @@ class Knowing(ToyPlan):
     read: list[str] = dataclasses.field(default_factory=list, compare=False)
 
     def differing_rows(
-        self, state: str, source: Source, target: Source, columns: Collection[str]
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
     ) -> Iterator[RowPair] | None:
         if state != "queues":
             return None
