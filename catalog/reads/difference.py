@@ -162,6 +162,17 @@ def compare(
     return _rows_of_tables(f"differences from {tables[0].name} to {tables[1].name}", tables, queries, names, schema)
 
 
+def difference_of_rows(name: str, old: pa.Table, new: pa.Table, keys: Sequence[str], *, is_keyed: bool) -> pa.Table:
+    """Return the rows in which two tables with the same columns differ, in the columns of `difference`.
+
+    ``is_keyed``: the ``keys`` identify a row. Otherwise whole rows are added and removed.
+    """
+    names = _chosen(name, keys, [column for column in new.schema.names if column not in keys], None)
+    schema = _schema(new.schema, names)
+    before, after = (_side(rows.to_batches(), rows.schema, names, schema) for rows in (old, new))
+    return pa.Table.from_batches(_of_sides(before, after, names, schema, is_keyed=is_keyed), schema)
+
+
 def _rows_of_tables(
     title: str, tables: Sequence[StateTable], queries: Sequence[Query], names: Columns, schema: pa.Schema
 ) -> Rows:

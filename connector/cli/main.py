@@ -72,6 +72,7 @@ PLACES = {
     **{name: _Place(_UPKEEP, name) for name in ("compact", "expire", "vacuum", "hold")},
     "export": _Place(_WRITE, "export", True),
     "import": _Place(_WRITE, "import_store", True),
+    "edit": _Place(f"{_ROOM}.edit_commands", "edit", True),
 }
 """The commands in the order of their list."""
 
@@ -341,6 +342,8 @@ FLAGS = {
     "batched_changelog": "--batched-changelog",
     "before": "--before",
     "columns": "--columns",
+    "allow_late": "--allow-late",
+    "as_batch": "--as-batch",
     "dry_run": "--dry-run",
     "end": "--to",
     "end_time": "--to",

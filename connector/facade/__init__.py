@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
+    from statestore.connector.edit.edit import Edit, StateRows, edit
+    from statestore.connector.edit.preview import Preview
     from statestore.connector.explorer.server import explore
     from statestore.connector.imports.import_keyed import Imported, ImportedState, import_keyed
     from statestore.connector.keyed.run import run_keyed, run_keyed_stream
@@ -58,16 +60,19 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
+    "Edit": ("statestore.connector.edit.edit", "Edit"),
     "Imported": ("statestore.connector.imports.import_keyed", "Imported"),
     "ImportedState": ("statestore.connector.imports.import_keyed", "ImportedState"),
     "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
     "KeyValueStore": ("statestore.catalog.stores.live.key_value", "KeyValueStore"),
+    "Preview": ("statestore.connector.edit.preview", "Preview"),
     "PutResult": ("statestore.catalog.stores.versioned.versioned_store", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned.versioned_store", "Record"),
     "Rows": ("statestore.catalog.reads.rows", "Rows"),
     "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
+    "StateRows": ("statestore.connector.edit.edit", "StateRows"),
     "Table": ("statestore.catalog.reads.table", "Table"),
     "Verification": ("statestore.catalog.checks.verify_report", "Verification"),
     "VersionedStore": ("statestore.catalog.stores.versioned.versioned_store", "VersionedStore"),
@@ -76,6 +81,7 @@ _WHERE = {
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
+    "edit": ("statestore.connector.edit.edit", "edit"),
     "explore": ("statestore.connector.explorer.server", "explore"),
     "import_keyed": ("statestore.connector.imports.import_keyed", "import_keyed"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
@@ -109,6 +115,7 @@ __all__ = [
     "CommitUnknownError",
     "ConflictError",
     "CorruptError",
+    "Edit",
     "Imported",
     "ImportedState",
     "InvalidInputError",
@@ -117,11 +124,13 @@ __all__ = [
     "KeyedBackend",
     "KeyedStore",
     "NotFoundError",
+    "Preview",
     "PutResult",
     "ReadOnlyError",
     "Record",
     "Rows",
     "SessionStore",
+    "StateRows",
     "StateStoreError",
     "StateStoreWarning",
     "StorageError",
@@ -134,6 +143,7 @@ __all__ = [
     "asof_join",
     "attach",
     "connect",
+    "edit",
     "explore",
     "import_keyed",
     "inspect",

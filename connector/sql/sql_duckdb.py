@@ -73,6 +73,19 @@ def read_on_duckdb(warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, 
     return _Run(warehouse, connection, external=False, first=rows, only_reads=True).answer(text)
 
 
+Opened = Callable[[TableReference], "tuple[StateTable, bool] | None"]
+"""Finds the table that a reference means in the place of one of the warehouse, and whether it has the name of one of
+these; None for the table of the warehouse."""
+
+
+def select_on_duckdb(
+    warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, tree: exp.Query, text: str, opened: Opened
+) -> pa.Table:
+    """Run a query that was made of a part of the statement ``text`` on a connection of its own, as `read_on_duckdb`
+    does. ``opened`` finds tables first. The tree is changed."""
+    return _Run(warehouse, connection, external=False, only_reads=True, opened=opened).answer_tree(tree, text)
+
+
 _READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI)
 _BEFORE_PIVOT = {"PIVOT", "UNPIVOT", "SELECT", "FROM", "WITH", "("}
 """Types of statements that have rows and change nothing. One with PIVOT is several statements for DuckDB, also where it
@@ -106,6 +119,7 @@ class _Run:
         shared: bool = False,
         first: TakesRows | None = None,
         only_reads: bool = False,
+        opened: Opened = lambda reference: None,
     ) -> None:
         self.warehouse = warehouse
         self.connection = connection
@@ -113,6 +127,7 @@ class _Run:
         self.shared = shared
         self.first = first
         self.only_reads = only_reads
+        self.opened = opened
         self.by_name = False  # whether the statement knows fields of structs by their names alone
         self.readings: dict[Reading, str] = {}  # and the names of their views
         self.text = ""
@@ -134,6 +149,13 @@ class _Run:
         changed = self._create_views(references)
         self.by_name = names_its_fields(tree)
         return self._execute(text if native and not changed else tree.sql(dialect=DuckDBSQL), references)
+
+    def answer_tree(self, tree: exp.Query, text: str) -> pa.Table:
+        self.text = text
+        references = find_references(tree, text, partial(is_qualified, self.warehouse))
+        self._create_views(references)
+        self.by_name = names_its_fields(tree)
+        return self._execute(tree.sql(dialect=DuckDBSQL), references)
 
     def _own_statement(self, text: str) -> pa.Table | None:
         """Run SHOW STORES or DESCRIBE HISTORY, which DuckDB does not have; None for any other statement."""
@@ -181,8 +203,9 @@ class _Run:
         views: dict[tuple[str, Query], str] = {}
         changed = False
         for reference, query in zip(references, queries, strict=True):
+            found = self.opened(reference)
             try:
-                table = find_table(self.warehouse, reference.name, reference.position)
+                table = find_table(self.warehouse, reference.name, reference.position) if found is None else found[0]
             except NotFoundError:
                 if self.shared:
                     raise OwnInstanceNeeded from None
@@ -190,8 +213,9 @@ class _Run:
                     continue  # a table or view of DuckDB's own, or an error that DuckDB reports
                 raise
             check_answerable(table, query, reference)
-            key = (table.name, query)
-            bare = reference.plain and not reference.qualified and not self._is_ambiguous(table)
+            is_named = found is None or found[1]
+            key = (table.name if is_named else reference.name, query)
+            bare = is_named and reference.plain and not reference.qualified and not self._is_ambiguous(table)
             if key not in views:
                 views[key] = table.name if bare else f"__statestore_{len(views) + 1}"
                 self._view(views[key], table, query)

@@ -143,7 +143,7 @@ def find_references(
     """
     references = []
     for node in tree.find_all(exp.Table):
-        position = _position(node, text)
+        position = position_of(node, text)
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower() in ("history", "changes"):
             references.append(_function(node, position))
         elif isinstance(node.this, exp.Identifier) and not node.db:
@@ -261,7 +261,8 @@ def _is_cte(node: exp.Table) -> bool:
     return False
 
 
-def _position(node: exp.Table, text: str) -> str:
+def position_of(node: exp.Table, text: str) -> str:
+    """The line and column at which a table is named; empty if it is not known."""
     first = node.parts[0] if node.parts else node.this
     start = first.meta.get("start")
     if start is None:
@@ -310,7 +311,7 @@ def check_reads_only(tree: exp.Expr, text: str, is_ours: Callable[[str], bool]) 
                 f"SQL reads {full_name(target)!r} and does not change it; write with put, put_all or write in Python, "
                 "or from Spark with df.write and writeStream",
             ),
-            _position(target, text),
+            position_of(target, text),
         )
 
 

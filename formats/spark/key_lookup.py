@@ -15,15 +15,16 @@ from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.rows.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
-from statestore.formats.spark.rows.key_placement import REPLACEMENT_CHARACTER, hash_of, partition_of
+from statestore.formats.spark.rows.key_placement import hash_of, partition_of
 from statestore.formats.spark.rows.row_encoding import VERSION
+from statestore.formats.spark.rows.value_encoding import REPLACEMENT_CHARACTER
 from statestore.formats.values.filters import Filter
 
 Choice = dict[tuple[str, ...], Any]
 """Values of a key's parts, by path in its schema."""
 MAX_KEYS = 1000
 _OF_JOINS = ("index", "__event_time")
-_SESSION_START = "sessionStartTime"
+SESSION_START = "sessionStartTime"
 _MAX_RANGES = 4096
 
 
@@ -142,7 +143,7 @@ def _hashed_columns(state_view: StateView) -> int:
     if store.has_families:
         return len(names)
     if store.prefix_columns is None:  # without the metadata of Spark 4 a session window shows in its key only
-        return 0 if _SESSION_START in names else len(names)
+        return 0 if SESSION_START in names else len(names)
     return store.prefix_columns or len(names)
 
 

@@ -21,7 +21,7 @@ from statestore.formats.engine import FileFinding, Part, Source, StateInfo, Stat
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.jobs import Job
-from statestore.formats.places.locations import Location
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
@@ -55,6 +55,7 @@ from statestore.formats.spark.untouched_partitions import MOST_BATCHES, touched_
 from statestore.formats.values.filters import Filter
 
 if TYPE_CHECKING:
+    from statestore.formats.edits import EditOptions, EditPlan, StateEdit
     from statestore.formats.state_table import RowPair
 
 OPERATOR_STATE = "state_0"
@@ -335,6 +336,13 @@ class CheckpointSource(Source):
         touched = touched_partitions(at.checkpoint, at.state_view, self._batches(numbers))
         return () if touched is None else (Filter(PARTITION.name, "in", tuple(touched)),)
 
+    def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
+        """The plan of a copy whose newest batch has the edits as if it had always had them (`amending_plan`)."""
+        from statestore.formats.spark.edit_plan import amending_plan
+
+        reopen = partial(_opened_at, self.checkpoint.given)
+        return amending_plan(self.checkpoint, self.shown, version, edits, options, reopen)
+
     def state_view(self, state: str) -> StateView:
         """The state view that a state shows, as of the newest batch."""
         if state not in self.found.views:
@@ -393,6 +401,10 @@ class CheckpointSource(Source):
             "bytes": written.get(batch.version, 0),
             "offsets": None if batch.offsets is None else "\n".join(batch.offsets),
         }
+
+
+def _opened_at(given: Given, path: str) -> CheckpointSource:
+    return open_source(parse_location(path), given)
 
 
 def _version(batch: Batch, readable: bool = True, facts: Mapping[str, object] | None = None) -> Version:

@@ -230,13 +230,21 @@ def _key(decoder: Decoder, keys: Cells) -> pa.Array:
 
 def _encoder(decoder: Decoder, keys: Cells) -> KeyEncoder:
     """The encoder in the schema file or the operator metadata; where Spark wrote neither, a guess from the keys."""
-    state_view = decoder.state_view
-    if state_view.store.has_families or decoder.bare:
+    known = recorded_encoder(decoder.state_view, decoder.bare)
+    if known is not None:
+        return known
+    # Only session windows had such keys in that release: all columns but the start of the session.
+    columns = len(decoder.state_view.family.key.fields) - 1 if looks_prefixed(keys) else 0
+    return KeyEncoder("prefix", columns) if columns > 0 else decoder.state_view.family.encoder
+
+
+def recorded_encoder(state_view: StateView, bare: bool) -> KeyEncoder | None:
+    """The encoder in the schema file or the operator metadata; None where Spark wrote neither."""
+    if state_view.store.has_families or bare:
         return state_view.family.encoder
     columns = state_view.store.prefix_columns
     if columns is None:
-        # Only session windows had such keys in that release: all columns but the start of the session.
-        columns = len(state_view.family.key.fields) - 1 if looks_prefixed(keys) else 0
+        return None
     return KeyEncoder("prefix", columns) if columns > 0 else state_view.family.encoder
 
 

@@ -103,16 +103,24 @@ def state_decoder(
 
 def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
     """The encoding of a state view's rows. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
-    encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
-    if encoding == "unsaferow":
-        bare = checkpoint.provider == "hdfs"
+    bare = checkpoint.provider == "hdfs"
+    if not is_avro(checkpoint, state_view):
         return RowForm(bare=bare) if state_view.family.recorded else checked_form(bare)
-    if encoding != "avro":
-        raise unsupported(f"state encoding {encoding!r}; expected unsaferow or avro")
-    if not state_view.family.recorded:
-        raise unsupported("Avro rows without a schema file; restore it from a copy")
     writers = value_schemas(checkpoint, state_view.store, state_view.family)
     return RowForm(whole=decode_key_rows, part=decode_record, ordering=decode_ordering, value=value_decoder(writers))
+
+
+def is_avro(checkpoint: Checkpoint, state_view: StateView) -> bool:
+    """Return whether rows are in Avro, and not UnsafeRows.
+
+    Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding.
+    """
+    encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
+    if encoding not in ("unsaferow", "avro"):
+        raise unsupported(f"state encoding {encoding!r}; expected unsaferow or avro")
+    if encoding == "avro" and not state_view.family.recorded:
+        raise unsupported("Avro rows without a schema file; restore it from a copy")
+    return encoding == "avro"
 
 
 def record_batch(decoded: Decoded, state_view: StateView, partition: int | Ints) -> pa.RecordBatch:

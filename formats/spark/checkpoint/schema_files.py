@@ -45,9 +45,9 @@ class KeyEncoder:
 class FamilySchema:
     """The schema of a column family, or of a whole store (``name`` is "default").
 
-    ``value_id`` is the id that Avro rows have, None where a preview of Spark 4.0 wrote none. ``recorded`` is false
-    where no schema file says this: users then may have given the types, and the columns in ``opaque`` are shown as
-    stored.
+    ``key_id`` and ``value_id`` are the ids that Avro rows have, None where a preview of Spark 4.0 wrote none.
+    ``recorded`` is false where no schema file says this: users then may have given the types, and the columns in
+    ``opaque`` are shown as stored.
     """
 
     name: str
@@ -57,6 +57,7 @@ class FamilySchema:
     value_id: int | None = 0
     opaque: tuple[str, ...] = ()
     recorded: bool = True
+    key_id: int | None = 0
 
 
 def read_schema_file(data: bytes, path: str) -> tuple[FamilySchema, ...]:
@@ -86,13 +87,12 @@ def _families(reader: _Reader) -> tuple[FamilySchema, ...]:
 def _family(reader: _Reader) -> FamilySchema:
     name = reader.utf()
     has_ids = not 0 < reader.next_number(4) < 1 << 16
-    if has_ids:
-        reader.number(2)
+    key_id = reader.number(2) if has_ids else None
     key = reader.schema(reader.chunks())
     value_id, value = reader.number(2) if has_ids else None, reader.schema(reader.chunks())
     encoder = _encoder(reader.chunks(), reader.path)
     reader.chunks()  # the user's map key, which the key schema holds as well
-    return FamilySchema(name, key, value, encoder, value_id)
+    return FamilySchema(name, key, value, encoder, value_id, key_id=key_id)
 
 
 def _encoder(text: str, path: str) -> KeyEncoder:

@@ -1,9 +1,15 @@
-"""Errors of readers of a Spark checkpoint for damaged, missing and unsupported parts."""
+"""Errors about a Spark checkpoint: damaged, missing and unsupported parts, and what cannot be edited."""
 
 from __future__ import annotations
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import (
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    StateStoreError,
+    UnsupportedError,
+)
 
 _DAMAGED = "; the state or its schema file is damaged: restore both from a copy"
 
@@ -31,3 +37,13 @@ def missing(what: str, problem: str) -> NotFoundError:
 def unsupported(what: str) -> UnsupportedError:
     """The error for a type, encoding or provider that cannot be read."""
     return UnsupportedError(ErrorCode.SPARK_STATE_UNSUPPORTED, what)
+
+
+def not_editable(what: str) -> UnsupportedError:
+    """The error for state that cannot be edited in its form; ``what`` says which, and what to do."""
+    return UnsupportedError(ErrorCode.EDIT_UNSUPPORTED, what)
+
+
+def refused(what: str) -> InvalidInputError:
+    """The error for rows that the engine would not go on from; ``what`` says which, and what to do."""
+    return InvalidInputError(ErrorCode.EDIT_REFUSED, what)

@@ -116,25 +116,37 @@ def changelog_lineage(folder: Folder, file: DataFile) -> dict[int, str]:
 
 def _begun(pieces: Iterator[bytes], path: str) -> tuple[int, list[Any], Iterator[bytes]]:
     """(version, lineage, remaining pieces)."""
+    version, head, rest = changelog_head(pieces, path)
+    if version < 3:
+        return version, [], rest
+    text = head[2 + head[1] + 2 :]
+    lineage = parse_json(text.decode("utf-8", "replace"), path)
+    if not isinstance(lineage, list):
+        raise corrupt_file(path, "expected a list as lineage")
+    return version, lineage, rest
+
+
+def changelog_head(pieces: Iterator[bytes], path: str) -> tuple[int, bytes, Iterator[bytes]]:
+    """(version, the bytes before the records, the records in pieces) of a changelog's decompressed bytes.
+
+    Raises CorruptError SPARK_STATE_FILE.
+    """
     data = _at_least(b"", pieces, 8)
     mark = _MARK.match(data)
     if mark is None or len(mark[1]) + 1 != data[1]:
-        return 1, [], chain([data], pieces)
+        return 1, b"", chain([data], pieces)
     version = int(mark[1])
     if not 2 <= version <= 4:
         raise corrupt_file(path, f"found changelog version {version}, expected 1 to 4")
-    data = data[mark.end() :]
     if version == 2:
-        return version, [], chain([data], pieces)
-    data = _at_least(data, pieces, 2)
-    size = int.from_bytes(data[:2])
-    data = _at_least(data, pieces, 2 + size)
-    if len(data) < 2 + size:
+        return version, data[: mark.end()], chain([data[mark.end() :]], pieces)
+    begin = mark.end() + 2
+    data = _at_least(data, pieces, begin)
+    end = begin + int.from_bytes(data[mark.end() : begin])
+    data = _at_least(data, pieces, end)
+    if len(data) < max(begin, end):
         raise corrupt_file(path, "ends within its lineage")
-    lineage = parse_json(data[2 : 2 + size].decode("utf-8", "replace"), path)
-    if not isinstance(lineage, list):
-        raise corrupt_file(path, "expected a list as lineage")
-    return version, lineage, chain([data[2 + size :]], pieces)
+    return version, data[:end], chain([data[end:]], pieces)
 
 
 def _at_least(data: bytes, pieces: Iterator[bytes], size: int) -> bytes:

@@ -139,7 +139,7 @@ def zip_rows(
     """
     ranges: Sequence[KeyBounds | KeyRange] = [family_range(family_id)] if key_ranges is None else key_ranges
     bounds = [(keys.first, keys.stop) if isinstance(keys, KeyRange) else keys for keys in ranges]
-    with _unpacked(folder, file, delimiter, bounds) as opened, _explaining([opened]):
+    with unpacked_zip(folder, file, delimiter, bounds) as opened, _explaining([opened]):
         yield from scan_rocksdb(opened.directory, each, key_ranges=ranges, delimiter=delimiter)
 
 
@@ -160,8 +160,8 @@ def zip_difference(
     from statestore.formats.rocksdb.table_difference import rocksdb_difference
 
     with (
-        _unpacked(folder, old, delimiter, [within]) as before,
-        _unpacked(folder, new, delimiter, [within], before) as after,
+        unpacked_zip(folder, old, delimiter, [within]) as before,
+        unpacked_zip(folder, new, delimiter, [within], before) as after,
         _explaining([after, before]),
     ):
         ranges = [KeyRange(*within)]
@@ -169,7 +169,7 @@ def zip_difference(
 
 
 @dataclass(frozen=True)
-class _Unpacked:
+class UnpackedZip:
     """A private directory with the members of a zip, and links to its table files or copies of them."""
 
     path: str
@@ -183,9 +183,9 @@ class _Unpacked:
 
 
 @contextmanager
-def _unpacked(
-    folder: Folder, file: DataFile, delimiter: bytes, bounds: Sequence[KeyBounds], beside: _Unpacked | None = None
-) -> Iterator[_Unpacked]:
+def unpacked_zip(
+    folder: Folder, file: DataFile, delimiter: bytes, bounds: Sequence[KeyBounds], beside: UnpackedZip | None = None
+) -> Iterator[UnpackedZip]:
     """Unpack a zip; table files that are there ``beside`` it already are links to these. Raises as `zip_rows`."""
     path, given = folder.at(file.name).path, {} if beside is None else beside.places
     with temporary_directory() as directory:
@@ -197,11 +197,11 @@ def _unpacked(
         copy_tables(folder, own, directory, bounds)
         for local in found.tables.keys() - own.keys():
             (directory / local).symlink_to(given[found.tables[local]])
-        yield _Unpacked(path, directory, found)
+        yield UnpackedZip(path, directory, found)
 
 
 @contextmanager
-def _explaining(opened: Sequence[_Unpacked]) -> Iterator[None]:
+def _explaining(opened: Sequence[UnpackedZip]) -> Iterator[None]:
     """Let errors of table files name the zip, or the first of them where the directory does not tell which."""
     try:
         yield

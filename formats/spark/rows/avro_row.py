@@ -41,7 +41,7 @@ from statestore.formats.spark.rows.unsafe_row import struct_array
 from statestore.formats.spark.rows.value_columns import decimals_of_spans, plain_values, spread, text_of
 
 _ID_BYTES = 2
-_MAX_VARINT = 10
+MAX_VARINT = 10
 _BRANCHES = 2  # null and the type
 
 
@@ -70,7 +70,7 @@ class _Cursor:
         raw = np.zeros(len(self.at), np.uint64)
         open_rows = np.arange(len(self.at))
         at = self.at.copy()
-        for number in range(_MAX_VARINT):
+        for number in range(MAX_VARINT):
             if (at[open_rows] >= self.end[open_rows]).any():
                 raise corrupt_row(f"an Avro row ends within {what}")
             byte = gather(self.data, at[open_rows], "<u1")
@@ -80,7 +80,7 @@ class _Cursor:
             if not len(open_rows):
                 self.at = at
                 return (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64)
-        raise corrupt_row(f"found {what} in more than {_MAX_VARINT} bytes")
+        raise corrupt_row(f"found {what} in more than {MAX_VARINT} bytes")
 
     def select(self, which: Bools | Ints) -> _Cursor:
         return _Cursor(self.data, self.at[which], self.end[which])
@@ -205,7 +205,7 @@ def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
         offsets, columns = _blocks(cursor, [kind.key, kind.value])
         return pa.MapArray.from_arrays(offsets, *columns, type=arrow_type(kind))
     if isinstance(kind, DecimalOf):
-        size = np.full(len(cursor.at), _decimal_bytes(kind.precision))
+        size = np.full(len(cursor.at), decimal_bytes(kind.precision))
         return decimals_of_spans(kind, Cells(cursor.data, cursor.skip(size, "a decimal"), size))
     if kind in (STRING, BINARY):
         size = cursor.varints("a size")
@@ -223,7 +223,7 @@ def _numbers(cursor: _Cursor, form: str) -> npt.NDArray[Any]:
     return cursor.varints("an integer").astype(form)
 
 
-def _decimal_bytes(precision: int) -> int:
+def decimal_bytes(precision: int) -> int:
     """The fewest bytes that hold every decimal of the precision: the size of Spark's Avro ``fixed``."""
     size = 1
     while 2.0 ** (8 * size - 1) < 10.0**precision:

@@ -25,7 +25,6 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
-    CALENDAR_INTERVAL,
     STRING,
     ArrayOf,
     DecimalOf,
@@ -36,7 +35,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_type,
     has_collation,
 )
-from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS, WORD
+from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS, ROOM, WORD, keeps_room
 from statestore.formats.values.canonical import ErrorPath, canonical
 
 MAX_PATTERNS = 64
@@ -158,7 +157,7 @@ def _row(schema: StructOf, values: Sequence[Any], leading: int, absent: set[int]
         offset += len(data) + -len(data) % WORD
     for number in range(leading, len(values)):
         kind = schema.fields[number].type
-        size = _room(kind) if number not in absent else None if _keeps_room(kind) else 0
+        size = _room(kind) if number not in absent else None if keeps_room(kind) else 0
         if size is None:
             break
         slots.append(_pointer(offset, size) if size else bytes(WORD))
@@ -166,11 +165,6 @@ def _row(schema: StructOf, values: Sequence[Any], leading: int, absent: set[int]
     head = bits.to_bytes(WORD * words, "little") + b"".join(slots)
     hole = WORD * (len(values) - len(slots))
     return RowStart(head, hole, behind) if hole and behind else RowStart(head if hole else head + behind)
-
-
-def _keeps_room(kind: SparkType) -> bool:
-    """Return whether the slot of a null still points to where a value would be."""
-    return kind == CALENDAR_INTERVAL or (isinstance(kind, DecimalOf) and kind.precision > MAX_LONG_DIGITS)
 
 
 def _room(kind: SparkType) -> int | None:
@@ -185,7 +179,7 @@ def _room(kind: SparkType) -> int | None:
 def _cell(kind: SparkType, value: Any, offset: int) -> tuple[bytes, bytes]:
     """(slot, the bytes to which it points at ``offset``)."""
     if value is None:
-        if _keeps_room(kind):
+        if keeps_room(kind):
             raise _NotCertain
         return bytes(WORD), b""
     if isinstance(kind, Plain) and kind.form is not None:
@@ -195,7 +189,7 @@ def _cell(kind: SparkType, value: Any, offset: int) -> tuple[bytes, bytes]:
         if kind.precision <= MAX_LONG_DIGITS:
             return unscaled.to_bytes(WORD, "little", signed=True), b""
         digits = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, signed=True)
-        return _pointer(offset, len(digits)), digits.ljust(16, b"\0")
+        return _pointer(offset, len(digits)), digits.ljust(ROOM, b"\0")
     if kind == STRING:
         data = str(value).encode()
     elif kind == BINARY:

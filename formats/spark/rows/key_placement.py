@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
 from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
+from statestore.formats.spark.rows.value_encoding import is_replaced, shortest, unscaled_of
 
-REPLACEMENT_CHARACTER = "\ufffd"
-"""The sign that is shown for bytes that are no UTF-8."""
 _SEED = 42
 _MASK = 0xFFFFFFFF
 
@@ -125,7 +123,6 @@ def _bytes_hash(data: bytes, seed: int) -> int:
 
 Hashes = npt.NDArray[np.uint32]
 _LONGEST = 1 << 16  # a cell of more bytes is not hashed: all others would wait for it
-_DECIMAL_BYTES = 16
 
 
 def partitions_of(columns: Sequence[pa.Array], kinds: Sequence[SparkType], partitions: int) -> Ints | None:
@@ -161,13 +158,13 @@ def _column_hashes(column: pa.Array, kind: SparkType, seed: Hashes, known: Bools
 
 def _cell_hashes(column: pa.Array, kind: SparkType, seed: Hashes, known: Bools) -> Hashes | None:
     if isinstance(kind, DecimalOf):
-        unscaled = _unscaled(column)
+        unscaled = unscaled_of(column)
         if kind.precision <= MAX_LONG_DIGITS:
             return _hashes_of_longs(unscaled[:, :8].copy().view("<i8")[:, 0], seed)
-        return _hashes_of_cells(_shortest(unscaled), seed, known)
+        return _hashes_of_cells(shortest(unscaled), seed, known)
     if kind in (STRING, BINARY):
         if kind == STRING:
-            known &= ~_is_replaced(column)
+            known &= ~is_replaced(column)
         return _hashes_of_cells(cells_of(column), seed, known)
     if not isinstance(kind, Plain) or kind.form is None:
         return None
@@ -194,31 +191,6 @@ def _numbers(column: pa.Array, form: str) -> npt.NDArray[Any] | None:
     elif not pa.types.is_integer(kind):
         return None
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), width)
-
-
-def _unscaled(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """The unscaled numbers of decimals, 16 little-endian bytes each."""
-    stored = column.buffers()[1] if len(column) else None
-    data = np.empty(0, np.uint8) if stored is None else np.frombuffer(stored, np.uint8)
-    cells = data[column.offset * _DECIMAL_BYTES :][: len(column) * _DECIMAL_BYTES]
-    return cells.reshape(len(column), _DECIMAL_BYTES)
-
-
-def _shortest(unscaled: npt.NDArray[np.uint8]) -> Cells:
-    """The numbers as ``BigInteger`` writes them: big-endian, without bytes that only repeat the sign."""
-    bytes_first = np.ascontiguousarray(unscaled[:, ::-1])
-    sign = np.where(bytes_first[:, 0] >> 7 == 1, np.uint8(0xFF), np.uint8(0))
-    spare = np.zeros(len(unscaled), np.int64)
-    for at in range(_DECIMAL_BYTES - 1):
-        repeats = (bytes_first[:, at] == sign) & (bytes_first[:, at + 1] >> 7 == sign >> 7)
-        spare += (spare == at) & repeats
-    start = np.arange(len(unscaled), dtype=np.int64) * _DECIMAL_BYTES + spare
-    return Cells(bytes_first.reshape(-1), start, _DECIMAL_BYTES - spare)
-
-
-def _is_replaced(column: pa.Array) -> Bools:
-    found = pc.match_substring(column, REPLACEMENT_CHARACTER).fill_null(False)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _turned(x: Hashes, bits: int) -> Hashes:

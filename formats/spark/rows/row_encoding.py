@@ -30,13 +30,15 @@ from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
-from statestore.formats.spark.rows.unsafe_row import decode_fields, struct_array
+from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_width, struct_array
 from statestore.formats.spark.rows.value_columns import decimals_of_longs, plain_values
 
 VERSION = 0
 SIZE_BYTES, CHECKSUM_BYTES = 4, 4
+TIME_SIGN = np.uint64(1 << 63)
+NEGATIVE, NOT_NEGATIVE, NULL = 0, 1, 2
+"""The markers of the values of ordering columns."""
 _TIME_BYTES = 8
-_NEGATIVE, _NULL = 0, 2
 _FEW = 32
 """So few lists are read one by one, more of them together, an entry of each at a time.
 
@@ -180,10 +182,8 @@ def _prefixed(keys: Cells, schema: StructOf, count: int, form: RowForm) -> list[
 
 
 def _ranged(keys: Cells, schema: StructOf, ordinals: tuple[int, ...], form: RowForm) -> list[pa.Array]:
-    if not all(0 <= number < len(schema.fields) for number in ordinals):
-        raise corrupt_row(f"found ordering columns {ordinals} of a key of {len(schema.fields)} columns")
+    binaries = ordering_schema(schema, ordinals)
     first, second = _split(keys)
-    binaries = StructOf(tuple(Field(schema.fields[number].name, BINARY) for number in ordinals))
     ordered = dict(zip(ordinals, _versioned(first, binaries, form, form.ordering), strict=True))
     others = [number for number in range(len(schema.fields)) if number not in ordered]
     columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in ordered.items()}
@@ -193,39 +193,57 @@ def _ranged(keys: Cells, schema: StructOf, ordinals: tuple[int, ...], form: RowF
     return [columns[number] for number in range(len(schema.fields))]
 
 
+def ordering_schema(schema: StructOf, ordinals: tuple[int, ...]) -> StructOf:
+    """The schema of the first part of range keys: one binary for each ordering column."""
+    if not all(0 <= number < len(schema.fields) for number in ordinals):
+        raise corrupt_row(f"found ordering columns {ordinals} of a key of {len(schema.fields)} columns")
+    return StructOf(tuple(Field(schema.fields[number].name, BINARY) for number in ordinals))
+
+
 def _ordered(cells: pa.Array, kind: SparkType) -> pa.Array:
     """Decode the values of an ordering column from their marker and big-endian bytes."""
-    signed = isinstance(kind, Plain) and kind.form is not None
-    if not signed and not (isinstance(kind, DecimalOf) and kind.precision <= 18):
-        raise unsupported(f"a range key ordered by {kind}; expected a number, time or boolean")
-    width = np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else 8
+    width = ordered_width(kind)
     spans = cells_of(cells)
     if cells.null_count:
         raise corrupt_row("found an ordering column without a marker")
     spans.require(1 + width, "an ordering column", corrupt_row)
     marker = gather(spans.data, spans.start, "<u1")
     raw = gather(spans.data, spans.start + 1, f">i{width}")
-    nulls = marker == _NULL
+    nulls = marker == NULL
     mask = nulls if nulls.any() else None
     if not isinstance(kind, Plain):
         assert isinstance(kind, DecimalOf)
         return decimals_of_longs(kind, raw.astype("<i8"), mask)
     assert kind.form is not None
     if kind.form[1] == "f":
-        raw = np.where(marker == _NEGATIVE, ~raw, raw)
+        raw = np.where(marker == NEGATIVE, ~raw, raw)
     return plain_values(kind, raw.astype(f"<i{width}").view(kind.form), mask)
+
+
+def ordered_width(kind: SparkType) -> int:
+    """The bytes of a value of an ordering column. Raises UnsupportedError SPARK_STATE_UNSUPPORTED."""
+    width = slot_width(kind)
+    if not width:
+        raise unsupported(f"a range key ordered by {kind}; expected a number, time or boolean")
+    return width
 
 
 def _timed(keys: Cells, schema: StructOf, before: bool, form: RowForm) -> list[pa.Array]:
     keys.require(_TIME_BYTES, "a key with its time", corrupt_row)
     offset = keys.start if before else keys.start + keys.size - _TIME_BYTES
-    time = gather(keys.data, offset, ">u8") ^ np.uint64(1 << 63)
+    time = gather(keys.data, offset, ">u8") ^ TIME_SIGN
     rows = keys.cut(_TIME_BYTES) if before else keys.cut(0, _TIME_BYTES)
     columns = _versioned(rows, StructOf(schema.fields[:-1]), form, form.whole)
+    kind = time_kind(schema)
+    return [*columns, plain_values(kind, time.astype("<u8").view("<i8"), None)]
+
+
+def time_kind(schema: StructOf) -> Plain:
+    """The type of the time in a key with its time. Raises UnsupportedError SPARK_STATE_UNSUPPORTED."""
     kind = schema.fields[-1].type
     if not isinstance(kind, Plain) or kind.form != "<i8":
         raise unsupported(f"a key that ends with {kind} as its time; expected a long")
-    return [*columns, plain_values(kind, time.astype("<u8").view("<i8"), None)]
+    return kind
 
 
 # Checksums of rows (``stateStore.rowChecksum.enabled``): a CRC32C of four bytes, little-endian, over the key and the

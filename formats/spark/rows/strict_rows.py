@@ -30,9 +30,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
 )
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.rows.row_encoding import RowForm
-from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS, WORD, decode_fields
-
-_ROOM = 16  # bytes that a wide decimal or an interval keeps in a row, whatever its size, also for a null
+from statestore.formats.spark.rows.unsafe_row import ROOM, WORD, decode_fields, keeps_room, slot_width
 
 
 def checked_form(bare: bool) -> RowForm:
@@ -80,18 +78,18 @@ def _check_last_bits(rows: Cells, count: int, words: int, what: str) -> None:
 
 def _check_field(rows: Cells, kind: SparkType, nulls: Bools, slots: Ints, end: Ints, what: str) -> Ints:
     """Check one field of all rows; return where its value ends, or the one before it."""
-    if _keeps_room(kind):
+    if keeps_room(kind):
         offset = (slots >> np.uint64(32)).astype(np.int64)
         _refuse(~nulls & (offset != end), rows, f"the value at byte {_first(end, ~nulls & (offset != end))}", what)
-        _refuse(end + _ROOM > rows.size, rows, f"{_ROOM} bytes for a value", what)
+        _refuse(end + ROOM > rows.size, rows, f"{ROOM} bytes for a value", what)
         size = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64)
         _check_values(Cells(rows.data, rows.start + end, size).select(~nulls), kind, what)
-        return end + _ROOM
+        return end + ROOM
     _refuse(nulls & (slots != 0), rows, "nothing in the slot of a null", what)
     if kind == VOID:
         _refuse(~nulls, rows, "a null, as in every row of type void", what)
         return end
-    width = _slot_width(kind)
+    width = slot_width(kind)
     if width:
         if width < WORD or kind == BOOLEAN:
             _refuse(slots >> np.uint64(1 if kind == BOOLEAN else 8 * width) != 0, rows, _of_width(kind), what)
@@ -124,9 +122,9 @@ def _check_values(values: Cells, kind: SparkType, what: str) -> None:
         rest = Cells(values.data, values.start + WORD + keys, values.size - WORD - keys)
         _check_array(rest, kind.value, f"{what}.value")
     elif isinstance(kind, DecimalOf):
-        _refuse((values.size < 1) | (values.size > _ROOM), values, f"a decimal of 1 to {_ROOM} bytes", what)
+        _refuse((values.size < 1) | (values.size > ROOM), values, f"a decimal of 1 to {ROOM} bytes", what)
     elif kind == CALENDAR_INTERVAL:
-        _refuse(values.size != _ROOM, values, f"an interval of {_ROOM} bytes", what)
+        _refuse(values.size != ROOM, values, f"an interval of {ROOM} bytes", what)
     elif kind == STRING:
         try:
             pc.cast(values.copied(corrupt_row), pa.string())
@@ -138,11 +136,11 @@ def _check_array(arrays: Cells, kind: SparkType, what: str) -> None:
     _refuse(arrays.size < WORD, arrays, "the count of an array", what)
     counts = gather(arrays.data, arrays.start, "<i8")
     _refuse((counts < 0) | (counts > arrays.size), arrays, "a count of elements that fit into the array", what)
-    width = _slot_width(kind) or WORD
+    width = slot_width(kind) or WORD
     head = WORD + WORD * ((counts + 63) // 64)
     end = head + (counts * width + (WORD - 1)) // WORD * WORD
     _refuse(end > arrays.size, arrays, "elements inside the array", what)
-    if not _slot_width(kind) and kind != VOID:
+    if not slot_width(kind) and kind != VOID:
         owner = np.repeat(np.arange(len(arrays)), counts)
         number = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         bits = gather(arrays.data, arrays.start[owner] + WORD + (number >> 3), "<u1") >> (number & 7).astype(np.uint8)
@@ -161,17 +159,6 @@ def _check_array(arrays: Cells, kind: SparkType, what: str) -> None:
         _check_values(values.select(~nulls), kind, f"{what}.element")
         end = end + np.bincount(owner, room, len(arrays)).astype(np.int64)
     _refuse(end != arrays.size, arrays, f"an array that ends at byte {_first(end, end != arrays.size)}", what)
-
-
-def _keeps_room(kind: SparkType) -> bool:
-    return kind == CALENDAR_INTERVAL or (isinstance(kind, DecimalOf) and kind.precision > MAX_LONG_DIGITS)
-
-
-def _slot_width(kind: SparkType) -> int:
-    """Bytes of a value that is in the slot itself; 0 for one behind the slots."""
-    if isinstance(kind, DecimalOf):
-        return WORD if kind.precision <= MAX_LONG_DIGITS else 0
-    return np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else 0
 
 
 def _of_width(kind: SparkType) -> str:

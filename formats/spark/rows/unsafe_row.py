@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,12 +54,38 @@ from statestore.formats.spark.rows.value_columns import (
 
 MAX_LONG_DIGITS = 18
 WORD = 8
+ROOM = 16
+"""Bytes that a wide decimal or an interval has behind the slots of a row, whatever its size, also for a null."""
 _WIDEST_DECIMAL = 16
+_BITS = 64
+Count = TypeVar("Count", int, Ints)
+
+
+def bitmap_words(bits: Count) -> Count:
+    """The words of a null bitmap of so many bits."""
+    return (bits + (_BITS - 1)) // _BITS
 
 
 def slot_of(number: int, fields: int) -> int:
     """Offset of a field's slot in a row with this number of fields."""
-    return WORD * ((fields + 63) // 64 + number)
+    return WORD * (bitmap_words(fields) + number)
+
+
+def slot_width(kind: SparkType) -> int:
+    """Bytes of a value that is in the slot itself; 0 for one behind the slots, and for void."""
+    if isinstance(kind, DecimalOf):
+        return WORD if kind.precision <= MAX_LONG_DIGITS else 0
+    return np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else 0
+
+
+def element_width(kind: SparkType) -> int:
+    """Size in bytes of an element's slot in an array."""
+    return slot_width(kind) or FIXED_CELL
+
+
+def keeps_room(kind: SparkType) -> bool:
+    """Return whether a value of a row has `ROOM` behind the slots, and the slot of a null still points there."""
+    return kind == CALENDAR_INTERVAL or (isinstance(kind, DecimalOf) and kind.precision > MAX_LONG_DIGITS)
 
 
 @dataclass(frozen=True)
@@ -104,7 +130,7 @@ def slots_of(rows: Cells, schema: StructOf, chosen: Callable[[SparkType], bool])
 
 
 def _fields(rows: Cells, count: int) -> Iterator[tuple[int, Callable[[], Slots]]]:
-    bitmap = WORD * ((count + 63) // 64)
+    bitmap = WORD * bitmap_words(count)
     rows.require(bitmap + WORD * count, f"a row of {count} fields", corrupt_row)
     ever_null = _union(rows, bitmap // WORD)
 
@@ -220,7 +246,7 @@ def _elements(arrays: Cells, kind: SparkType) -> tuple[Ints, pa.Array]:
     """(offsets, elements) of the arrays."""
     arrays.require(WORD, "an array", corrupt_row)
     counts = gather(arrays.data, arrays.start, "<i8")
-    width = _width(kind)
+    width = element_width(kind)
     # The first test keeps the second one from overflowing.
     wrong = (counts < 0) | (counts > arrays.size)
     bitmap = WORD * ((np.where(wrong, 0, counts) + 63) // 64)
@@ -241,11 +267,6 @@ def _element_nulls(data: Bytes, bitmap: Ints, number: Ints) -> Bools | None:
     bits = gather(data, bitmap + (number >> 3), "<u1") >> (number & 7).astype(np.uint8)
     nulls: Bools = (bits & 1).astype(bool)
     return nulls if nulls.any() else None
-
-
-def _width(kind: SparkType) -> int:
-    """Size in bytes of an element in an array."""
-    return np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else FIXED_CELL
 
 
 def _maps(maps: Cells, kind: MapOf) -> pa.Array:

@@ -15,9 +15,11 @@ from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupp
 from statestore.formats.values.without_pandas import arrow_numbers
 
 FIXED_CELL = 8
-_DECIMAL_BYTES = 16
+DECIMAL_BYTES = 16
+NANOS = 1000
+"""Nanoseconds, which Arrow counts in calendar intervals, of a microsecond, which Spark counts."""
 _INTERVAL_BYTES = 16
-_MAX_INTERVAL = (1 << 63) // 1000 - 1
+_MAX_INTERVAL = (1 << 63) // NANOS - 1
 _SRID_BYTES = 4
 
 
@@ -38,12 +40,12 @@ def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Bools | None) -> p
 
 def decimals_of_spans(kind: DecimalOf, spans: Cells) -> pa.Array:
     """Convert decimals in big-endian two's complement of at most 16 bytes."""
-    if len(spans) and not 1 <= int(spans.size.min()) <= int(spans.size.max()) <= _DECIMAL_BYTES:
+    if len(spans) and not 1 <= int(spans.size.min()) <= int(spans.size.max()) <= DECIMAL_BYTES:
         raise corrupt_row(
             f"found a decimal of {int(spans.size.min())} to {int(spans.size.max())} bytes, expected 1 to 16"
         )
     negative = gather(spans.data, spans.start, "<i1") < 0
-    digits = np.where(negative, np.uint8(0xFF), np.uint8(0))[:, None].repeat(_DECIMAL_BYTES, 1)
+    digits = np.where(negative, np.uint8(0xFF), np.uint8(0))[:, None].repeat(DECIMAL_BYTES, 1)
     for index in range(int(spans.size.max()) if len(spans) else 0):
         has = spans.size > index
         digits[has, index] = gather(spans.data, (spans.start + spans.size - 1 - index)[has], "<u1")
@@ -78,7 +80,7 @@ def calendar_intervals(spans: Cells) -> pa.Array:
             f"an interval of {int(micros[np.argmax(beyond)])} microseconds besides its months and days; expected at "
             f"most {_MAX_INTERVAL}; read the other columns"
         )
-    words[:, 1] = micros * 1000
+    words[:, 1] = micros * NANOS
     return pa.Array.from_buffers(pa.month_day_nano_interval(), len(spans), [None, pa.py_buffer(words)])
 
 

@@ -1,0 +1,85 @@
+"""Byte strings that are put together of parts, all rows at once: columns of cells, and bytes that every row has.
+
+What is written row by row elsewhere is one copy by Arrow here: the parts of a row follow each other, and rows do, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of
+from statestore.formats.kernels.arrays import Bools, Ints
+
+Part = Cells | bytes
+"""A part of each row. Null cells are parts of no bytes."""
+
+
+def joined_parts(parts: Sequence[Part], rows: int) -> Cells:
+    """The parts of each row in their order, as cells that follow each other without a gap."""
+    columns: list[Any] = []
+    is_shared = all(isinstance(part, bytes) for part in parts)
+    for part in parts if rows else ():
+        if isinstance(part, Cells):
+            columns.append(_column(part))
+        elif part:
+            columns.append(pa.scalar(part, pa.large_binary()))
+    if not columns or is_shared:
+        return repeated(b"".join(part for part in parts if isinstance(part, bytes)), rows)
+    if len(columns) == 1:
+        return cells_of(columns[0])
+    return cells_of(pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary())))
+
+
+def sizes_of(parts: Sequence[Part], rows: int) -> Ints:
+    """The bytes of all parts of each row."""
+    total = np.full(rows, sum(len(part) for part in parts if isinstance(part, bytes)), np.int64)
+    for part in parts:
+        if isinstance(part, Cells):
+            total += part.size
+    return total
+
+
+def number_cells(numbers: npt.NDArray[Any]) -> Cells:
+    """The bytes of each number, in the order of its numpy type."""
+    width, count = numbers.dtype.itemsize, len(numbers)
+    data = np.ascontiguousarray(numbers).view(np.uint8)
+    return Cells(data, np.arange(count, dtype=np.int64) * width, np.full(count, width, np.int64))
+
+
+def zero_cells(sizes: Ints) -> Cells:
+    """Cells of zeros of these sizes."""
+    ends = ends_of(sizes)
+    return Cells(np.zeros(int(ends[-1]), np.uint8), ends[:-1], sizes)
+
+
+def repeated(content: bytes, rows: int) -> Cells:
+    """The same bytes for each row."""
+    data = np.frombuffer(content * rows, np.uint8)
+    return Cells(data, np.arange(rows, dtype=np.int64) * len(content), np.full(rows, len(content), np.int64))
+
+
+def spread_cells(cells: Cells, nulls: Bools | None) -> Cells:
+    """Insert cells of no bytes where ``nulls``; ``cells`` are those of the other rows."""
+    if nulls is None:
+        return cells
+    data, _ = cells.content()
+    size = np.zeros(len(nulls), np.int64)
+    size[~nulls] = cells.size
+    return Cells(data, ends_of(size)[:-1], size)
+
+
+def cells_of_groups(cells: Cells, offsets: Ints) -> Cells:
+    """The cells of each group as one, which are those from one of the offsets to the next."""
+    data, ends = cells.content()
+    return Cells(data, ends[offsets[:-1]], ends[offsets[1:]] - ends[offsets[:-1]])
+
+
+def _column(cells: Cells) -> pa.Array:
+    data, offsets = cells.content()
+    return pa.Array.from_buffers(pa.large_binary(), len(cells), [None, pa.py_buffer(offsets), pa.py_buffer(data)])

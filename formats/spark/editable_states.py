@@ -1,0 +1,145 @@
+"""Which states can be edited row by row, and which edits Spark would undo at once.
+
+Where rows of several families or stores belong together (the numbered rows of a join and their count, entries of lists
+and their counter, times to live and their index), an edit of one without the others would break the query. Such states
+are refused until all of their rows are edited together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.errors import StateStoreError
+from statestore.formats.kernels.arrays import Bools
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator
+from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log
+from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf
+from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
+from statestore.formats.spark.checkpoint.state_views import StateView
+
+_ALONE = (
+    "stateStoreSave",
+    "dedupe",
+    "dedupeWithinWatermark",
+    "sessionWindowStateStoreSaveExec",
+    "flatMapGroupsWithState",
+    "applyInPandasWithState",
+    "",  # Spark 3.5 names no operators
+)
+"""The operators each of whose rows stands alone."""
+_BUFFERED = ("stateStoreSave", "sessionWindowStateStoreSaveExec", "")
+_BUFFER = "buf"  # the column of an aggregate whose buffer only its own code reads
+_DELAY = "spark.watermarkDelayMs"
+_EXPIRES = "expiresAtMicros"
+_TTL, _TTL_FAMILIES = "ttlExpirationMs", "$ttl_"
+_ERASED_WHOLE = "delete the row in one edit, and insert it in whole in a second one"
+
+
+def check_editable(checkpoint: Checkpoint, name: str, state_view: StateView) -> None:
+    """Raise UnsupportedError EDIT_UNSUPPORTED for a state whose rows cannot be edited one by one."""
+    operator = checkpoint.operator(state_view.operator_id)
+    found = _reason(operator, state_view)
+    if found:
+        reason, advice = found
+        raise not_editable(f"state {name} of {checkpoint.root.path} cannot be edited: {reason}; {advice}")
+    state_view.store.check_partitions(checkpoint.root.path)
+
+
+def _reason(operator: Operator, view: StateView) -> tuple[str, str] | None:
+    """(why rows of a state view cannot be edited, what to do); None where they can."""
+    if not view.family.recorded or view.family.opaque:
+        return "no schema file says its types, so it is read by guess", "restore the schema file from a copy"
+    if view.shape == "join-side":
+        return (
+            "the rows of a join are numbered, and counted in another store, and these are not edited along",
+            "edit a checkpoint of the query before the join, or let the watermark remove the rows",
+        )
+    if view.shape == "timers":
+        return "a timer is stored by its key and by its time, and only one is shown", "let the query delete it"
+    if not view.flat:
+        return "whole collections are shown", "leave out flattenCollectionTypes=false"
+    if operator.variables:
+        return _reason_of_variable(view)
+    if operator.name not in _ALONE or not view.user:
+        return f"its operator is {operator.name or 'unknown'}", f"expected one of {', '.join(filter(None, _ALONE))}"
+    if view.store.prefix_columns is None and any(field.name == "sessionStartTime" for field in view.family.key.fields):
+        return "Spark 3.5 did not record how its keys are stored", "let Spark 4.0 or later run a batch of the query"
+    return None
+
+
+def _reason_of_variable(view: StateView) -> tuple[str, str] | None:
+    families = {family.name for family in view.store.families}
+    if view.shape == "list":
+        return "the entries of a list are counted in another family, which is not edited along", _BY_QUERY
+    if _TTL in view.value.names or f"{_TTL_FAMILIES}{view.name}" in families:
+        return "its times to live are stored in other families, too, which are not edited along", _BY_QUERY
+    return None
+
+
+_BY_QUERY = "let the query change it; values and maps without a time to live can be edited"
+
+
+def check_buffers(name: str, operator: Operator, state_view: StateView, before: pa.Array, after: pa.Array) -> None:
+    """Raise InvalidInputError EDIT_REFUSED if buffers of aggregates, as only Spark's code writes them, are changed.
+
+    ``before`` and ``after`` are the values of the same rows.
+    """
+    if operator.name not in _BUFFERED or not len(before):
+        return
+    for number, field in enumerate(state_view.value.fields):
+        if field.type != BINARY or field.name.partition("_")[0] != _BUFFER:
+            continue
+        changed = pc.not_equal(pc.struct_field(before, [number]), pc.struct_field(after, [number])).fill_null(True)
+        if pc.any(changed).as_py():
+            raise refused(
+                f"state {name}: value.{field.name} is the buffer of an aggregate that only Spark can compute, and the "
+                f"edit changes it in {pc.sum(changed).as_py()} rows; {_ERASED_WHOLE}",
+            )
+
+
+# What the watermark removes
+
+
+def next_watermark(checkpoint: Checkpoint) -> int:
+    """The watermark of the next batch, in epoch milliseconds; 0: there is none."""
+    batch = checkpoint.batch.batch_id
+    document = read_log(checkpoint.root.at("commits"), batch)[0]
+    found = document.get("nextBatchWatermarkMs") if isinstance(document, dict) else None
+    return found if type(found) is int else 0
+
+
+def late_rows(state_view: StateView, rows: pa.Table, watermark_ms: int) -> Bools:
+    """Return which rows a batch with a watermark removes, because their time has passed."""
+    late = np.zeros(rows.num_rows, np.bool_)
+    if not watermark_ms:
+        return late
+    limit = watermark_ms * 1000
+    for times in _event_times(state_view, rows):
+        late |= np.asarray(pc.less_equal(times, limit).fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+    return late
+
+
+def _event_times(view: StateView, rows: pa.Table) -> Iterator[pa.Array]:
+    """Yield the times by which Spark removes rows, as microseconds."""
+    if view.shape != "rows":
+        return
+    for column, schema in ((0, view.family.key), (1, view.value)):
+        cells = rows.column(column).combine_chunks()
+        for number, field in enumerate(schema.fields):
+            if field.name == _EXPIRES and column == 1:
+                yield pc.struct_field(cells, [number])
+            elif _has_delay(field):
+                is_window = isinstance(field.type, StructOf) and field.type.names == ("start", "end")
+                yield pc.struct_field(cells, [number, 1] if is_window else [number]).cast(pa.int64())
+
+
+def _has_delay(field: Field) -> bool:
+    try:
+        found = parse_json(field.metadata, field.name)
+    except StateStoreError:
+        return False
+    return isinstance(found, dict) and _DELAY in found

@@ -1,0 +1,272 @@
+"""Edits of shown rows as edits of stored rows, checked against what is stored.
+
+A row that goes must be stored just as the edit says, so that an edit which was computed from other state is refused. A
+row that comes must not be stored, and its place must be certain: in another partition it would be dead, as Spark looks
+for a key only where its hash says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.edits import EditOptions, StateEdit
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, refused
+from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
+from statestore.formats.spark.editable_states import check_buffers, late_rows, next_watermark
+from statestore.formats.spark.edits.stored_edits import StoredEdit
+from statestore.formats.spark.misplaced_keys import placement_check
+from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
+from statestore.formats.spark.providers.stored_rows import StoredRows
+from statestore.formats.spark.state_encoding import encode_keys, encode_rows, encode_rows_in
+from statestore.formats.spark.state_rows import read_state, state_decoder
+from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.without_pandas import arrow_numbers, bools
+
+_SAMPLED_BATCHES = 4
+"""Batches of a partition whose keys are compared with the rule that places new ones: some 260,000 rows."""
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """Rows of an edit with the partition and the stored key of each."""
+
+    rows: pa.Table
+    partition: Ints
+    keys: pa.BinaryArray
+
+
+@dataclass(frozen=True)
+class _Stored(_Keyed):
+    """Rows of an edit with their stored values, too."""
+
+    values: pa.BinaryArray
+
+
+def stored_edits(
+    checkpoint: Checkpoint, state_view: StateView, edit: StateEdit, options: EditOptions
+) -> tuple[Sequence[StoredEdit], Sequence[str]]:
+    """(the edits of stored rows, what the user has to know) of an edit of a state.
+
+    Raises InvalidInputError EDIT_REFUSED for rows that are not stored so, that are stored already, whose place is not
+    certain, or that the watermark removes at once, and the errors of reads.
+    """
+    state = f"state {edit.state} of {checkpoint.root.path}"
+    rows = [_as_shown(state_view, each, state) for each in (edit.removed, edit.added)]
+    try:
+        removed, added = _removed(checkpoint, state_view, rows[0]), _added(checkpoint, state_view, rows[1])
+    except UnsupportedError as error:  # no rule says the places of rows; those that are stored can be found
+        removed, added = _searched(checkpoint, state_view, rows[0], rows[1], error)
+    late = _check_late(checkpoint, state_view, removed, added, state, options)
+    found = []
+    for partition in np.union1d(removed.partition, added.partition).tolist():
+        gone, come = _removed_in(removed, partition), _added_in(added, partition)
+        made = _of_partition(checkpoint, state_view, edit.state, gone, come, partition)
+        if made.put.num_rows or len(made.erased):
+            found.append(made)
+    return found, late
+
+
+def _as_shown(view: StateView, rows: pa.Table, state: str) -> pa.Table:
+    """The rows in the types in which a state is shown."""
+    shown = unique_fields(pa.schema(state_fields(view)))
+    if rows.schema.names != shown.names:
+        raise refused(f"{state}: the edit has the columns {rows.schema.names}, expected {shown.names}")
+    columns = []
+    for field in shown:
+        try:
+            columns.append(cast_exactly(rows.column(field.name), field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            found = rows.schema.field(field.name).type
+            raise refused(f"{state}: column {field.name}: found {found}, expected {field.type}: {error}") from error
+    return pa.Table.from_arrays(columns, schema=shown)
+
+
+def _added(checkpoint: Checkpoint, view: StateView, rows: pa.Table) -> _Stored:
+    found = encode_rows(checkpoint, view, rows)
+    return _Stored(rows, found.partition, found.keys.copied(corrupt_row), found.values.copied(corrupt_row))
+
+
+def _added_in(added: _Stored, partition: int) -> _Stored:
+    at = _rows_in(added, partition)
+    return _Stored(added.rows.take(at), added.partition, added.keys.take(at), added.values.take(at))
+
+
+def _removed(checkpoint: Checkpoint, view: StateView, rows: pa.Table) -> _Keyed:
+    """Rows that the state has. Their values need no stored form, so those that cannot be written can be removed."""
+    found = encode_keys(checkpoint, view, rows)
+    if len(found.keys) != rows.num_rows:
+        raise refused("the edit removes or changes two rows with one key, of which a state has one")
+    return _Keyed(rows, found.partition, found.keys.copied(corrupt_row))
+
+
+def _removed_in(removed: _Keyed, partition: int) -> _Keyed:
+    at = _rows_in(removed, partition)
+    return _Keyed(removed.rows.take(at), removed.partition, removed.keys.take(at))
+
+
+def _rows_in(rows: _Keyed, partition: int) -> pa.Array:
+    return arrow_numbers(np.flatnonzero(rows.partition == partition))
+
+
+def _of_partition(
+    checkpoint: Checkpoint, view: StateView, name: str, removed: _Keyed, added: _Stored, partition: int
+) -> StoredEdit:
+    state = f"state {name} of {checkpoint.root.path}"
+    if partition not in view.store.partitions:
+        raise refused(f"{state}: its rows belong to partition {partition}, and there are only {view.store.partitions}")
+    stored = _looked_up(checkpoint, view, partition, pa.concat_arrays([removed.keys, added.keys]))
+    at = pc.index_in(removed.keys, value_set=stored.column(0))
+    if at.null_count:
+        raise refused(
+            f"{state}: {at.null_count} rows that the edit removes or changes are not stored in partition {partition}; "
+            f"{_ANEW}"
+        )
+    before = stored.take(at)
+    _check_same(checkpoint, view, partition, state, removed, before)
+    known = pc.index_in(added.keys, value_set=removed.keys)
+    new = bools(pc.is_null(known))
+    if new.any():
+        _check_new(checkpoint, view, partition, state, added.keys.filter(arrow_numbers(new)), stored)
+    changed = arrow_numbers(np.flatnonzero(~new))
+    old = known.take(changed)
+    values = _column(removed.rows, 1).take(old), _column(added.rows, 1).take(changed)
+    check_buffers(name, checkpoint.operator(view.operator_id), view, *values)
+    differs = new.copy()
+    differs[~new] = ~bools(pc.equal(before.column(1).take(old), added.values.take(changed)))
+    put = pa.RecordBatch.from_arrays([added.keys, added.values], schema=ROW_SCHEMA).filter(arrow_numbers(differs))
+    erased = removed.keys.filter(pc.invert(pc.is_in(removed.keys, value_set=added.keys)))
+    return StoredEdit(view.operator_id, view.store.name, view.family.name, partition, put, erased)
+
+
+_ANEW = "it was computed from other state, or rows lie where no hash says: compute the edit anew from this checkpoint"
+
+
+def _looked_up(checkpoint: Checkpoint, view: StateView, partition: int, keys: pa.BinaryArray) -> pa.RecordBatch:
+    """The stored rows (key, value) of these keys."""
+    source = open_partition(checkpoint, view.store, partition, view.family.name)
+    ranges = [(key, key + b"\0") for key in sorted(set(keys.to_pylist()))]
+    batches = [batch for batch in stored_rows(source, lambda rows: rows.batch, key_ranges=ranges) if batch.num_rows]
+    whole = pa.Table.from_batches(batches, ROW_SCHEMA).combine_chunks().to_batches()
+    return whole[0] if whole else pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA)
+
+
+def _check_same(
+    checkpoint: Checkpoint, view: StateView, partition: int, state: str, removed: _Keyed, stored: pa.RecordBatch
+) -> None:
+    """Check that stored rows show as the edit says."""
+    if not stored.num_rows:
+        return
+    shown = renamed(state_decoder(checkpoint, view, partition, None)(StoredRows(stored)))
+    rows = pa.Table.from_batches([shown.select(removed.rows.schema.names)])
+    same = _are_same(checkpoint, view, partition, rows, removed.rows)
+    if not same.all():
+        count, first = int(np.count_nonzero(~same)), int(np.argmin(same))
+        key = str(removed.rows.column(0)[first].as_py())[:200]
+        raise refused(
+            f"{state}: {count} rows in partition {partition} are not stored as the edit says that they were, the first "
+            f"of them that of the key {key}; {_ANEW}"
+        )
+
+
+def _are_same(checkpoint: Checkpoint, view: StateView, partition: int, rows: pa.Table, others: pa.Table) -> Bools:
+    """Return which rows are equal, in the form in which they would be stored; without one, as Python shows them."""
+    places = np.full(rows.num_rows, partition, np.int64)
+    try:
+        one, other = (
+            encode_rows_in(checkpoint, view, each, places).values.copied(corrupt_row) for each in (rows, others)
+        )
+    except (InvalidInputError, UnsupportedError):
+        pairs = zip(rows.to_pylist(), others.to_pylist(), strict=True)
+        return np.array([repr(row) == repr(other) for row, other in pairs], np.bool_)
+    return bools(pc.equal(one, other))
+
+
+def _check_new(
+    checkpoint: Checkpoint, view: StateView, partition: int, state: str, keys: pa.BinaryArray, stored: pa.RecordBatch
+) -> None:
+    found = pc.sum(pc.is_in(keys, value_set=stored.column(0))).as_py()
+    if found:
+        raise refused(f"{state}: {found} rows that the edit inserts have keys that are stored; update these rows")
+    check = placement_check(checkpoint, view, partition)
+    if check is None:
+        if view.store.count == 1:
+            return
+        raise refused(
+            f"{state}: it is not certain in which partition Spark looks for a new key, because the query was begun "
+            "before Spark 3.3, or had another number of partitions; only rows that are stored can be changed or deleted"
+        )
+    for batch in islice(read_state(checkpoint, view, partition, columns=("key",)), _SAMPLED_BATCHES):
+        check.add(batch)
+    if check.misplaced:
+        raise refused(
+            f"{state}: {check.misplaced} keys are stored in partition {partition}, and belong to another one by their "
+            "hash: Spark would not find a new key; only rows that are stored can be changed or deleted"
+        )
+
+
+def _check_late(
+    checkpoint: Checkpoint, view: StateView, removed: _Keyed, added: _Stored, state: str, options: EditOptions
+) -> Sequence[str]:
+    watermark = next_watermark(checkpoint)
+    late = late_rows(view, added.rows, watermark)
+    if not late.any():
+        return ()
+    # Rows that the watermark is about to remove, and with them to emit, may be repaired before.
+    were_late = removed.keys.filter(arrow_numbers(late_rows(view, removed.rows, watermark)))
+    late &= ~bools(pc.is_in(added.keys, value_set=were_late))
+    count = int(np.count_nonzero(late))
+    if not count:
+        return ()
+    what = f"{count} added rows are older than the watermark, {watermark} ms, and the next batch removes them"
+    if options.allow_late:
+        return (f"{state}: {what}.",)
+    raise refused(f"{state}: {what}; leave them out, or allow late rows (--allow-late)")
+
+
+def _column(rows: pa.Table, number: int) -> pa.Array:
+    return rows.column(number).combine_chunks()
+
+
+# Rows whose partition no rule says: of queries that Spark before 3.3 began, after repartitions, of types without a hash
+
+
+def _searched(
+    checkpoint: Checkpoint, view: StateView, removed: pa.Table, added: pa.Table, unplaced: UnsupportedError
+) -> tuple[_Keyed, _Stored]:
+    """The rows in the partitions in which those that are removed or changed are found.
+
+    Raises ``unplaced``, which says why no rule is known, for new keys and for states whose keys say their family.
+    """
+    if view.listed or view.store.has_families or not removed.num_rows:
+        raise unplaced
+    gone, come = (_encoded_in(checkpoint, view, rows, np.zeros(rows.num_rows, np.int64)) for rows in (removed, added))
+    place = np.full(len(gone.keys), -1, np.int64)
+    for partition in view.store.partitions:
+        stored = _looked_up(checkpoint, view, partition, gone.keys)
+        here = bools(pc.is_in(gone.keys, value_set=stored.column(0)))
+        if (place[here] >= 0).any():
+            raise unplaced
+        place[here] = partition
+    lost, known = int(np.count_nonzero(place < 0)), pc.index_in(come.keys, value_set=gone.keys)
+    if lost:
+        raise refused(f"{lost} rows that the edit removes or changes are stored in no partition; {_ANEW}")
+    if known.null_count:
+        raise unplaced
+    of_come = place[np.asarray(known.to_numpy(zero_copy_only=False), np.int64)]
+    return _Keyed(removed, place, gone.keys), _Stored(added, of_come, come.keys, come.values)
+
+
+def _encoded_in(checkpoint: Checkpoint, view: StateView, rows: pa.Table, partition: Ints) -> _Stored:
+    found = encode_rows_in(checkpoint, view, rows, partition)
+    return _Stored(rows, partition, found.keys.copied(corrupt_row), found.values.copied(corrupt_row))

@@ -1,0 +1,40 @@
+"""Copies of engines' directories with an edit: the files of a plan, without what makes an edit safe and verified."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from statestore.formats.edits import EditPlan
+
+
+@dataclass(frozen=True)
+class FolderTarget:
+    """A target that is a folder of this machine."""
+
+    folder: Path
+
+    @property
+    def path(self) -> str:
+        return str(self.folder)
+
+    def create(self, path: str) -> IO[bytes]:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("xb")
+
+
+def write_copy(plan: EditPlan, folder: Path) -> dict[str, int]:
+    """Write what a plan says; return the sizes of the files that are not copies. No file may be written twice."""
+    target, sizes = FolderTarget(folder), {}
+    for part in plan.parts():
+        sizes.update(plan.write(part, target))
+    for each in plan.copied():
+        (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
+        assert not (folder / each.path).exists(), each.path
+        shutil.copyfile(Path(each.folder.path) / each.name, folder / each.path)
+    sizes.update(plan.finish(target))
+    assert sizes == {path: (folder / path).stat().st_size for path in sizes}
+    return sizes
