@@ -8,13 +8,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import archives
 from support.checkpoints.spark_state_fixtures import ARCHIVE, LOCAL, MORE, TYPES, index, unpacked
@@ -60,8 +61,9 @@ EVOLVED = "evolved/plain", "evolved/ttl"
 """Rows that were written with an earlier schema of their variable are written with the newest one."""
 
 
-def opened(archive: Path, name: str) -> Checkpoint:
-    return open_checkpoint(LOCAL, str(unpacked(archive) / name))
+@cache
+def opened(archive: Path, name: str, batch: int | None = None) -> Checkpoint:
+    return open_checkpoint(LOCAL, str(unpacked(archive) / name), batch)
 
 
 def stored_of(checkpoint: Checkpoint, view: StateView, partition: int) -> Iterator[StoredRows]:
@@ -94,7 +96,15 @@ def every_view(checkpoint: Checkpoint) -> Iterator[tuple[StateView, int, StoredR
 
 @pytest.mark.parametrize(("archive", "name"), ALL_NAMES)
 def test_stored_rows_are_written_as_they_were_stored(archive: Path, name: str) -> None:
-    checkpoint = opened(archive, name)
+    """As of the newest batch of which a state has rows."""
+    for batch in reversed(opened(archive, name).batches):
+        if _check_rows(opened(archive, name, batch), name):
+            return
+    raise AssertionError("no batch with rows")
+
+
+def _check_rows(checkpoint: Checkpoint, name: str) -> int:
+    """Check the rows of all states, and return how many there are."""
     seen = 0
     for view, partition, rows in every_view(checkpoint):
         batch = shown(checkpoint, view, rows, partition)
@@ -102,7 +112,7 @@ def test_stored_rows_are_written_as_they_were_stored(archive: Path, name: str) -
             encoded = encode_rows_in(checkpoint, view, batch, np.full(batch.num_rows, partition))
         except UnsupportedError as error:
             assert "session window" in error.message and checkpoint.operators[0].name == ""  # Spark 3.5, on RocksDB
-            return
+            return batch.num_rows
         found, expected = pairs(encoded), pairs(rows)
         seen += len(expected)
         if name == STALE or name in EVOLVED:
@@ -113,7 +123,7 @@ def test_stored_rows_are_written_as_they_were_stored(archive: Path, name: str) -
         elif name not in EVOLVED:
             assert found == expected, view.name
         _check_places(checkpoint, view, partition, batch, expected)
-    assert seen or "join" in name
+    return seen
 
 
 def _are_alike(found: bytes, stored: bytes) -> bool:
@@ -166,7 +176,7 @@ keys_and_values = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40)
 @given(keys_and_values)
 def test_new_rows_are_read_back_from_the_partitions_of_their_keys(rows: list[tuple[Any, ...]]) -> None:
     checkpoint = opened(ARCHIVE, AGGREGATED)
