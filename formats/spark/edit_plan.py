@@ -171,6 +171,12 @@ class AppendingPlan(EditPlan):
         contents.update(appended_logs(self.checkpoint, self.uids))
         return {path: write_pieces(target, path, [content]) for path, content in contents.items()}
 
+    def differing_rows(
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows that the batch of the edit changed: the one before is the same in both."""
+        return rows_since(self.version, (source, self.version), (target, self.target_version), state, columns)
+
     def opened(self, path: str) -> Source:
         return self.reopen(path)
 
