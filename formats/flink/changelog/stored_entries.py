@@ -124,21 +124,22 @@ def joined_elements(lists: pa.ListArray) -> pa.BinaryArray:
 
 def prefixes(groups: Ints, width: int) -> pa.BinaryArray:
     """Key groups as they begin stored keys."""
-    return _fixed(np.ascontiguousarray(groups.astype(">u1" if width == 1 else ">u2")).view(np.uint8), width)
+    return fixed_bytes(np.ascontiguousarray(groups.astype(">u1" if width == 1 else ">u2")).view(np.uint8), width)
 
 
 def _lengths(values: pa.BinaryArray) -> pa.BinaryArray:
     """The length of each value in the fewest bytes, at least one, low byte first."""
     sizes = cells_of(values).size
     if int(sizes.max(initial=0)) < 256:
-        return _fixed(sizes.astype(np.uint8), 1)
+        return fixed_bytes(sizes.astype(np.uint8), 1)
     octets = np.ascontiguousarray(sizes.astype("<i8")).view(np.uint8).reshape(-1, 8)
     count: Ints = np.searchsorted(np.array([1 << 8, 1 << 16, 1 << 24]), sizes, side="right") + 1
     data = octets[np.arange(8) < count[:, None]]
     return _with_offsets(data, ends_of(count))
 
 
-def _fixed(data: np.ndarray, width: int) -> pa.BinaryArray:
+def fixed_bytes(data: np.ndarray, width: int) -> pa.BinaryArray:
+    """Bytes as a column of byte strings of one width."""
     return _with_offsets(data, np.arange(len(data) // width + 1) * width)
 
 

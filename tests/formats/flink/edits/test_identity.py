@@ -1,0 +1,80 @@
+"""Snapshots copied without a change: they read cell by cell the same, and canonical streams have the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.flink.edited import planned, written
+from support.flink.fixtures import MORE_NAMES, NAMES, fixture, manifest
+from support.flink.snapshot_reads import rows_of, source_at, tree_of
+from support.parameters import mostly_slow
+
+from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.source import FlinkSource
+
+ALL = [(name, place) for name in (*NAMES, *MORE_NAMES) for place in range(len(manifest(name)["snapshots"]))]
+QUICK = [("rocksdb", 0), ("rocksdb", 2), ("hashmap", 1), ("wide-hashmap", 0), ("sql", 0), ("merged-operator", 0)]
+
+
+def folder_of(run: str, place: int) -> Path:
+    found: str = manifest(run)["snapshots"][place]["path"]
+    return fixture(run) / found
+
+
+def sorted_rows(rows: pa.Table) -> list[str]:
+    """Rows as texts in one order, without the bytes that a stored entry has, which differ by the form."""
+    names = [name for name in rows.schema.names if name != "stored_bytes"]
+    return sorted(map(repr, rows.select(names).to_pylist())) if _has_python(rows.schema) else sorted(_texts(rows, names))
+
+
+def _has_python(schema: pa.Schema) -> bool:
+    return not any("timestamp" in str(field.type) or "time64" in str(field.type) for field in schema)
+
+
+def _texts(rows: pa.Table, names: list[str]) -> list[str]:
+    """Texts of rows with times that Python's own cannot hold."""
+    columns = [rows.column(name).combine_chunks() for name in names]
+    return ["|".join(str(column[row]) for column in columns) for row in range(rows.num_rows)]
+
+
+def states_of(source: FlinkSource) -> dict[str, Any]:
+    """The rows of each state, or the code of the error of its read."""
+    found: dict[str, Any] = {}
+    for state in source.states():
+        try:
+            found[state] = sorted_rows(rows_of(source, state))
+        except StateStoreError as error:
+            found[state] = str(error.code)
+    return found
+
+
+@pytest.mark.parametrize(("run", "place"), mostly_slow(ALL, QUICK))
+def test_a_copy_reads_as_its_source(run: str, place: int, tmp_path: Path) -> None:
+    folder = folder_of(run, place)
+    source, before = source_at(folder), tree_of(fixture(run))
+    try:
+        plan = planned(source)
+    except UnsupportedError as error:
+        assert error.code == "EDIT_UNSUPPORTED" and run == "changelog"
+        return
+    copy = written(plan, tmp_path / "target")
+    assert states_of(copy) == states_of(source)
+    assert tree_of(fixture(run)) == before
+    names = {each.name for each in (tmp_path / "target").iterdir()}
+    assert not any("/" in each for each in names) and "_metadata" in names
+
+
+@pytest.mark.parametrize(("run", "place"), mostly_slow(ALL, QUICK))
+def test_keyed_state_written_anew_has_the_same_rows(run: str, place: int, tmp_path: Path) -> None:
+    source = source_at(folder_of(run, place))
+    try:
+        plan = planned(source, rewrite=True)
+        copy = written(plan, tmp_path / "target", by_tasks=True)
+    except StateStoreError as error:
+        assert error.code in ("EDIT_UNSUPPORTED", "FLINK_OPAQUE", "FLINK_UNSUPPORTED"), error
+        assert run in ("changelog", "opaque-hashmap", "custom-hashmap"), error
+        return
+    assert states_of(copy) == states_of(source)
