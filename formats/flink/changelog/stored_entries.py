@@ -55,17 +55,19 @@ def stored_entries(
     if handle.form != "heap":
         yield from savepoint_cells(reading, stored, handle)
         return
-    divided = heap_kinds(kinds)
+    divided = heap_kinds(reading.form, kinds)
     for group, records in heap_cells(reading, stored, handle, divided, [True] * len(divided)):
         yield _of_heap(reading, records, group)
 
 
-def heap_kinds(kinds: Sequence[FlinkType]) -> list[FlinkType]:
-    """The types of a record of the heap as bytes: lists by elements, maps by entries, all else as a whole."""
+def heap_kinds(form: KeyedForm, kinds: Sequence[FlinkType]) -> list[FlinkType]:
+    """The types of a record of the heap as bytes: list states by elements, map states by entries, all else as a whole,
+    a value that is a list or map itself included."""
     if len(kinds) == 1:
         return [SpanOf(kinds[0])]
     namespace, key, value = kinds
-    return [SpanOf(namespace), SpanOf(key), divided_value(value)]
+    is_divided = form.kind == "map" or (form.kind == "list" and not form.whole)
+    return [SpanOf(namespace), SpanOf(key), divided_value(value) if is_divided else SpanOf(value)]
 
 
 def divided_value(value: FlinkType) -> FlinkType:

@@ -63,6 +63,7 @@ _NULL_DATE = struct.pack(">ih", _NULL_INT, -(2**15))
 _NULL_TIME = struct.pack(">bhi", -128, -(2**15), _NULL_INT)
 _SECOND, _DAY = 10**9, 86_400
 _CONSTANTS = {0: 1, 1: 2, 10: 3}  # numbers that Java has one object of, which the serializer knows
+_NULL = Basic("null_value")
 _EPOCH = date(1970, 1, 1)
 
 
@@ -268,7 +269,7 @@ def _listed(kind: FlinkType, value: Any) -> Sequence[Any]:
 
 def _flagged(kind: FlinkType, value: Any, null_flag: int, padding: int = 0) -> bytes:
     """A byte that says whether the value is null | the value unless it is. A value of Java's ``Void`` is null."""
-    if value is None and (kind == VOID or has_column(kind)):
+    if value is None and (kind in (VOID, _NULL) or has_column(kind)):
         return bytes([null_flag]) + bytes(padding)
     return bytes([1 - null_flag]) + value_bytes(kind, value)
 
@@ -320,10 +321,7 @@ def _option(kind: OptionOf, value: Any) -> bytes:
 
 
 def _nullable(kind: Nullable, value: Any) -> bytes:
-    """Behind a null, RocksDB has what the serializer writes for null, which is not read; of ``Void`` that is a byte."""
-    if kind.padding == REST_OF_CELL:
-        return _flagged(kind.value, value, 1, 1 if kind.value == VOID else 0)
-    return _flagged(kind.value, value, 1, kind.padding)
+    return _flagged(kind.value, value, 1, 0 if kind.padding == REST_OF_CELL else kind.padding)
 
 
 def _shown(kind: Shown, value: Any) -> bytes:

@@ -30,6 +30,7 @@ from statestore.formats.flink.streams.state_form import (
     MAP_KEY,
     MAP_VALUE,
     NAMESPACE,
+    PLACEMENT,
     POSITION,
     TIMESTAMP,
     TIMESTAMP_MS,
@@ -124,7 +125,7 @@ def state_changes(
     for values that cannot be written and for new keys whose key group is not known, InvalidInputError EDIT_REFUSED for
     rows that contradict each other.
     """
-    schema = pa.schema([field for field in columns if field.name in form.schema.names])
+    schema = pa.schema([each for each in columns if each.name in form.schema.names and each.name not in PLACEMENT])
     names = entry_names(form)
     removed, added = (_in_columns(rows, schema, origin) for rows in (edit.removed, edit.added))
     both = pa.concat_tables([removed.select(names), added.select(names)]).combine_chunks()
