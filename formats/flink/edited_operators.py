@@ -12,7 +12,7 @@ from statestore.formats.engine import Source, StateAt, StateInfo
 from statestore.formats.flink.edits.state_changes import EntryChange, StateChanges, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
-from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle, RocksHandle
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
 from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
 from statestore.formats.flink.streams.keyed_columns import record_kinds

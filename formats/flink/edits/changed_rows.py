@@ -49,8 +49,8 @@ def changed_groups(
 ) -> Iterator[tuple[int, Iterator[Section]]]:
     """Yield the key groups, with those that get their first entries, and the sections of each as changed.
 
-    Raises InvalidInputError EDIT_REFUSED for a change of what is not stored, or an addition of what is, UnsupportedError
-    EDIT_UNSUPPORTED for stored bytes that hold more than can be written, and the errors of the rows.
+    Raises InvalidInputError EDIT_REFUSED for an addition of what is stored already and for lists with holes,
+    UnsupportedError EDIT_UNSUPPORTED for stored bytes that hold more than can be written, and the errors of the rows.
     """
     own = range(first_group, first_group + groups)
     numbers = {each.group for one in work.changes.values() for each in one.entries if each.may_be_new}
@@ -169,8 +169,9 @@ def _check_bytes(changes: StateChanges, kind: FlinkType, old: Cells) -> None:
         if again != stored and not (isinstance(kind, Nullable) and value is None):
             raise unsupported(
                 changes.origin,
-                f"a value cannot be changed, because its bytes {stored[:40].hex()} hold more than its columns show, such "
-                "as the kind of a row or a subclass; remove the row, or change it with Flink's State Processor API",
+                f"a value cannot be changed, because its bytes {stored[:40].hex()} hold more than its columns show, "
+                "such as the kind of a row or a subclass; remove the row, or change it with Flink's State Processor "
+                "API",
             )
 
 

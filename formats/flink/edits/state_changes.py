@@ -232,9 +232,7 @@ class _Written:
     origin: str
     names: Sequence[str]
 
-    def entry(
-        self, removed: Mapping[int, Mapping[str, Any]], added: Mapping[int, Mapping[str, Any]]
-    ) -> EntryChange:
+    def entry(self, removed: Mapping[int, Mapping[str, Any]], added: Mapping[int, Mapping[str, Any]]) -> EntryChange:
         """The change of one entry, by the positions of its rows."""
         row = next(iter((added or removed).values()))
         bytes_of = {place: self._value(each) for place, each in added.items()}

@@ -69,9 +69,12 @@ def _of_savepoint(rows: SubtaskRows, handle: KeyGroupHandle) -> Iterator[tuple[i
         for group, (start, end) in sorted(block_bounds(handle, part.size, part.path).items()):
             window = block_window(part, start, end, compressed=header.compressed, partial=handle.partial)
             entries = block_entries(window, len(header.states))
-            yield group, (
-                (number, _checked(rows, group, ((keys, values) for _, keys, values in found)))
-                for number, found in itertools.groupby(entries, lambda each: each[0])
+            yield (
+                group,
+                (
+                    (number, _checked(rows, group, ((keys, values) for _, keys, values in found)))
+                    for number, found in itertools.groupby(entries, lambda each: each[0])
+                ),
             )
 
 

@@ -34,7 +34,7 @@ class FolderTarget:
 def planned(
     source: FlinkSource, edits: Sequence[StateEdit] = (), version: int | None = None, *, rewrite: bool = False
 ) -> FlinkEditPlan:
-    """The plan of an edit, of the newest version; with ``rewrite``, the keyed state of all operators is written anew."""
+    """The plan of an edit, of the newest version. ``rewrite``: the keyed state of all operators is written anew."""
     number = source.refs[-1][0] if version is None else version
     if not rewrite:
         return source.edit_plan(number, edits, EditOptions())

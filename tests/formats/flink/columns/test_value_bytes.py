@@ -55,6 +55,9 @@ def test_bytes_are_those_of_the_model(typed: tuple[FlinkType, Any]) -> None:
     assert found == encoded(kind, value)
 
 
+POJO = PojoOf("A", (("a", Basic("int")), ("b", Basic("string"))))
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
@@ -66,7 +69,7 @@ def test_bytes_are_those_of_the_model(typed: tuple[FlinkType, Any]) -> None:
         (Basic("local_date_time"), -1, "000007b10c1f" + "173b3b" + "3b9ac9ff"),
         (Basic("sql_timestamp"), -1, "ffffffffffffffff" + "3b9ac9ff"),
         (Basic("date"), None, "8000000000000000"),
-        (PojoOf("A", (("a", Basic("int")), ("b", Basic("string")))), {"a": None, "b": "x"}, "02" + "01" + "00" + "0278"),
+        (POJO, {"a": None, "b": "x"}, "02" + "01" + "00" + "0278"),
         (TableValue(Logical("DECIMAL", 20, 2)), "1.5", None),
     ],
 )  # fmt: skip
@@ -119,6 +122,7 @@ def test_rows_of_sql_come_back(row: dict[str, Any]) -> None:
 
 
 ALL = [(name, place) for name in (*NAMES, *MORE_NAMES) for place in range(len(manifest(name)["snapshots"]))]
+OF_OTHER_TYPES = ("avro", "custom", "opaque", "shapes", "operator", "sql-")
 OF_OTHER_KINDS = [("shapes-rocksdb", "rows")]  # rows with a kind, which no column shows
 QUICK = [("types-rocksdb", 0), ("rocksdb", 2), ("sql", 1)]
 
@@ -162,7 +166,10 @@ def test_stored_values_are_written_again_as_they_are(run: str, place: int) -> No
                             continue
                         every += len(cells_of_values)
                         done += _of_state(form, cells_of_values, run)
-    assert done >= every * 0.75 or run.startswith(("avro", "custom", "opaque", "shapes", "operator", "sql-")), (done, every)
+    assert done >= every * 0.75 or run.startswith(("avro", "custom", "opaque", "shapes", "operator", "sql-")), (
+        done,
+        every,
+    )
 
 
 def _of_state(form: KeyedForm, stored: Cells, origin: str) -> int:

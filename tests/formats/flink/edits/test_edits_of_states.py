@@ -73,9 +73,7 @@ def test_erased_keys_are_gone_and_all_else_is_there(run: str, place: int, tmp_pa
     source = source_at(folder_of(run, place))
     states = keyed_states(source)
     gone = {state: sorted(set(keys_of(rows)))[::3] for state, rows in states.items()}
-    edits = [
-        state_edit(source, state, of_keys(rows, gone[state]), rows.slice(0, 0)) for state, rows in states.items()
-    ]
+    edits = [state_edit(source, state, of_keys(rows, gone[state]), rows.slice(0, 0)) for state, rows in states.items()]
     copy = written(planned(source, edits), tmp_path / "target")
     for state, rows in states.items():
         assert gone[state]
@@ -140,10 +138,10 @@ def test_rows_that_are_not_stored_are_refused(tmp_path: Path) -> None:
     rows = rows_of(source, "kv-string.count")
     stranger = rows.slice(0, 1).set_column(0, "key", pa.array(["nobody"]))
     plan = planned(source, [state_edit(source, "kv-string.count", stranger, rows.slice(0, 0))])
-    with pytest.raises(InvalidInputError, match="EDIT_REFUSED.*nobody"):
+    with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*nobody"):
         written(plan, tmp_path / "removed")
     plan = planned(source, [state_edit(source, "kv-string.count", rows.slice(0, 0), rows.slice(0, 1))])
-    with pytest.raises(InvalidInputError, match="EDIT_REFUSED.*is stored already"):
+    with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*is stored already"):
         written(plan, tmp_path / "added")
 
 
@@ -153,5 +151,5 @@ def test_a_list_must_not_get_a_hole(tmp_path: Path) -> None:
     first = rows.filter(pa.compute.equal(rows["position"], 0)).slice(0, 1)
     assert rows.filter(pa.compute.equal(rows["key"], first["key"][0])).num_rows > 1
     plan = planned(source, [state_edit(source, "kv-long.history", first, rows.slice(0, 0))])
-    with pytest.raises(InvalidInputError, match="EDIT_REFUSED.*no element at position 0"):
+    with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*no element at position 0"):
         written(plan, tmp_path / "target")
