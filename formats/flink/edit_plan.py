@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
 from statestore.formats.flink.edited_operators import (
     CANONICAL,
     EditedOperator,
@@ -52,6 +52,7 @@ from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, Locate
 from statestore.formats.flink.snapshot.snapshot_names import METADATA
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
 from statestore.formats.flink.streams.stored_states import header_bytes
+from statestore.formats.kernels.arrays import Bools
 
 _FIRST_WITH_RELATIVE = _BEFORE_SAVEPOINTS = 3
 
@@ -74,10 +75,10 @@ class SegmentPart:
 
 @dataclass(frozen=True)
 class _Stream:
-    """A stream that was written; ``met`` are the changes that were found in it, by state and number."""
+    """A stream that was written; ``met`` is a mask of the changes that were found in it, by state."""
 
     written: WrittenStream
-    met: frozenset[tuple[str, int]]
+    met: Mapping[str, Bools]
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,10 +229,7 @@ class FlinkEditPlan(EditPlan):
         found = changed_groups(work, rows_by_group(rows), first, groups) if changes else rows_by_group(rows)
         written = write_stream(put, header, first, groups, found)
         states = rows.stored.header.states
-        met = frozenset(
-            (states[number].name, entry) for number, each in work.met.items() for entry in each.nonzero()[0].tolist()
-        )
-        return _Stream(written, met)
+        return _Stream(written, {states[number].name: each for number, each in work.met.items()})
 
     def finish(self, target: Target) -> Mapping[str, int]:
         """Write ``_metadata``. What another process wrote is measured by going over it once more."""
@@ -265,16 +263,14 @@ class FlinkEditPlan(EditPlan):
     def _check_met(self) -> None:
         """Check that all rows that the edit removes or changes were there. Raises InvalidInputError EDIT_REFUSED."""
         for operator in self._operators.values():
-            mine = [self.streams[SubtaskPart(operator.id, place)].met for place in range(len(operator.stored))]
-            met = frozenset[tuple[str, int]]().union(*mine)
+            met = [self.streams[SubtaskPart(operator.id, place)].met for place in range(len(operator.stored))]
             for each in operator.edited:
-                for number, change in enumerate(each.changes(each.at.form).entries):
-                    if (each.at.form.name, number) not in met:
-                        raise InvalidInputError(
-                            ErrorCode.EDIT_REFUSED,
-                            f"{each.origin}: the edit changes a row that is not stored ({change.row!r:.200}); read the "
-                            "rows from this snapshot, and edit these",
-                        )
+                changes = each.changes(each.at.form)
+                seen = [one[each.at.form.name] for one in met if each.at.form.name in one]
+                missing = ~np.logical_or.reduce(seen) if seen else np.ones(len(changes), bool)
+                if missing.any():
+                    why = "is not stored; read the rows from this snapshot, and edit these"
+                    raise changes.refused(int(missing.argmax()), why)
 
     def opened(self, path: str) -> Source:
         return self.source.copy_at(path)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import Source, StateAt, StateInfo
-from statestore.formats.flink.edits.state_changes import EntryChange, StateChanges, state_changes, unsupported
+from statestore.formats.flink.edits.state_changes import StateChanges, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
@@ -117,9 +117,8 @@ class EditedOperator:
                     "its subtasks wrote values of several types, so that new values have no one form; use the state in "
                     "every subtask of the job, which migrates it, and edit the next savepoint",
                 )
-            for change in each.changes(each.at.form).entries:
-                if change.may_be_new:
-                    self._check_place(each, change)
+            for group in each.changes(each.at.form).new_groups():
+                self._check_place(each, group)
 
     def _check_stored(self, stored: StoredKeyed) -> None:
         """Refuse a form of keyed state that cannot become a canonical stream."""
@@ -140,19 +139,21 @@ class EditedOperator:
                     f"where one ends; {CANONICAL}",
                 )
 
-    def _check_place(self, edited: EditedState, change: EntryChange) -> None:
-        """Refuse a new key where no subtask can have it."""
-        name, group = edited.at.form.name, change.group
+    def _check_place(self, edited: EditedState, group: int) -> None:
+        """Refuse new keys of a key group where no subtask can have them."""
+        name = edited.at.form.name
         for stored in self.stored:
             first = stored.handle.first_group
-            if group is not None and first <= group < first + stored.handle.groups:
-                if any(state.name == name for state in stored.header.states):
-                    return
-                break
+            if first <= group < first + stored.handle.groups and any(
+                each.name == name for each in stored.header.states
+            ):
+                return
+        changes = edited.changes(edited.at.form)
+        row = changes.named(int(changes.new_in(group)[0]))
         raise unsupported(
             edited.origin,
-            f"key {change.row.get('key')!r:.80} belongs to key group {group}, whose subtask has not registered the "
-            "state; use the state in every subtask of the job, take another savepoint and edit that",
+            f"the new row {row} belongs to key group {group}, whose subtask has not registered the state; use it "
+            "in every subtask of the job, take another savepoint and edit that",
         )
 
 

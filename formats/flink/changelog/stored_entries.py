@@ -107,10 +107,10 @@ def scopes(form: KeyedForm, groups: Ints, keys: pa.Array, namespaces: pa.Array, 
     """Stored keys up to the map key."""
     parts = [prefixes(groups, width), keys]
     if form.ambiguous:
-        parts.append(_lengths(keys))
+        parts.append(length_bytes(keys))
     parts.append(namespaces)
     if form.ambiguous:
-        parts.append(_lengths(namespaces))
+        parts.append(length_bytes(namespaces))
     return joined_bytes(parts)
 
 
@@ -129,8 +129,8 @@ def prefixes(groups: Ints, width: int) -> pa.BinaryArray:
     return fixed_bytes(np.ascontiguousarray(groups.astype(">u1" if width == 1 else ">u2")).view(np.uint8), width)
 
 
-def _lengths(values: pa.BinaryArray) -> pa.BinaryArray:
-    """The length of each value in the fewest bytes, at least one, low byte first."""
+def length_bytes(values: pa.BinaryArray) -> pa.BinaryArray:
+    """The length of each value in the fewest bytes, at least one, low byte first, as ambiguous keys have it."""
     sizes = cells_of(values).size
     if int(sizes.max(initial=0)) < 256:
         return fixed_bytes(sizes.astype(np.uint8), 1)

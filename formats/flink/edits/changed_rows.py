@@ -6,7 +6,7 @@ read as. Entries are looked at one by one only where the edit meets them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of, joined_cells
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
 from statestore.formats.flink.changelog.stored_entries import joined_bytes, prefixes
+from statestore.formats.flink.columns.column_bytes import column_bytes
 from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.columns.value_bytes import plain_values, value_bytes
 from statestore.formats.flink.columns.written_rows import NoBytesError
 from statestore.formats.flink.edits.keyed_stream import Entries, Section
-from statestore.formats.flink.edits.state_changes import EntryChange, StateChanges, unsupported
-from statestore.formats.flink.serializers.flink_types import FlinkType, Joined, Nullable, SpanOf
+from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, unsupported
+from statestore.formats.flink.serializers.flink_types import Joined, Nullable, SpanOf
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER
 from statestore.formats.flink.streams.keyed_columns import stored_element, stored_keys
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -41,7 +39,7 @@ class Changing:
 
 def changing(changes: Mapping[int, StateChanges]) -> Changing:
     """Changes none of which has been met."""
-    return Changing(changes, {number: np.zeros(len(each.entries), bool) for number, each in changes.items()})
+    return Changing(changes, {number: np.zeros(len(each), bool) for number, each in changes.items()})
 
 
 def changed_groups(
@@ -53,8 +51,7 @@ def changed_groups(
     UnsupportedError EDIT_UNSUPPORTED for stored bytes that hold more than can be written, and the errors of the rows.
     """
     own = range(first_group, first_group + groups)
-    numbers = {each.group for one in work.changes.values() for each in one.entries if each.may_be_new}
-    waiting = sorted(group for group in numbers if group is not None and group in own)
+    waiting = sorted({group for each in work.changes.values() for group in each.new_groups() if group in own})
     for group, sections in found:
         while waiting and waiting[0] < group:
             yield waiting[0], _sections(work, waiting.pop(0), ())
@@ -67,7 +64,7 @@ def changed_groups(
 
 def _sections(work: Changing, group: int, sections: Iterable[Section]) -> Iterator[Section]:
     """Yield the sections of a key group, those of states without entries so far among them."""
-    new = {number: numbers for number, each in work.changes.items() if (numbers := each.new_in(group))}
+    new = {number: each.new_in(group) for number, each in work.changes.items() if len(each.new_in(group))}
     for number, batches in sections:
         for other in sorted(each for each in new if each < number):
             yield other, _with_new(work, other, group, new.pop(other), ())
@@ -80,18 +77,17 @@ def _sections(work: Changing, group: int, sections: Iterable[Section]) -> Iterat
         yield number, _with_new(work, number, group, new[number], ())
 
 
-def _with_new(
-    work: Changing, number: int, group: int, new: Sequence[int], batches: Iterable[Entries]
-) -> Iterator[Entries]:
+def _with_new(work: Changing, number: int, group: int, new: Ints, batches: Iterable[Entries]) -> Iterator[Entries]:
     """Yield all entries of a state in a key group as one batch, in the order of their keys, with those that are new."""
-    changes = work.changes[number]
+    changes, met = work.changes[number], work.met[number]
     parts = list(batches)
-    left = [each for each in new if not work.met[number][each]]
-    work.met[number][left] = True
-    added = [changes.entries[each] for each in left]
-    stored = prefixes(np.full(len(added), group), changes.width)
-    own = joined_bytes([stored, arrow_bytes([each.key for each in added])])
-    values = arrow_bytes([_joined(changes, each, each.added) for each in added])
+    left = new[~met[new]]
+    met[left] = True
+    stored = prefixes(np.full(len(left), group), changes.width)
+    own = joined_bytes([stored, changes.keys.take(pa.array(left))])
+    values = changes.values.take(pa.array(left))
+    if has_positions(changes.form):
+        values = arrow_bytes([_joined(changes, each, changes.lists[each].added) for each in left.tolist()])
     keys = joined_cells([*(keys for keys, _ in parts), cells_of(own)])
     every = joined_cells([*(found for _, found in parts), cells_of(values)])
     order = np.asarray(pc.sort_indices(keys.copied()))
@@ -118,78 +114,67 @@ def _key_columns(changes: StateChanges, keys: Cells) -> dict[str, pa.Array]:
 
 
 def _applied(changes: StateChanges, found: Ints, rows: Ints, keys: Cells, values: Cells) -> Entries:
-    gone = np.array([not each.added for each in changes.entries], bool)
-    is_list = changes.form.kind == "list" and not changes.form.whole
-    kept = np.ones(len(keys), bool)
-    if not is_list:
-        kept[rows[gone[found[rows]]]] = False
-        rows = rows[~gone[found[rows]]]
-        if len(rows):
-            _check_written(changes, values.select(rows))
-    written: list[bytes] = []
-    replaced = np.zeros(len(keys), bool)
-    for row in rows.tolist():
-        change = changes.entries[int(found[row])]
-        if is_list:
-            value = _list(changes, change, values.select(slice(row, row + 1)))
-        else:
-            if change.may_be_new:
-                raise _refused(changes, change, "is stored already; change it, or remove it in the same edit")
-            value = change.added[0]
-        if value:
-            written.append(value)
-            replaced[row] = True
-        elif is_list:
-            kept[row] = False
-    if written:
-        column = pc.replace_with_mask(values.copied(), pa.array(replaced), arrow_bytes(written))
-        values = cells_of(column)
+    if has_positions(changes.form):
+        written = [_list(changes, int(found[row]), values.select(slice(row, row + 1))) for row in rows.tolist()]
+        kept = np.ones(len(keys), bool)
+        kept[rows] = [bool(each) for each in written]
+        rows, new = rows[kept[rows]], arrow_bytes([each for each in written if each])
+    else:
+        mine = found[rows]
+        stored = mine[~changes.removed[mine]]
+        if len(stored):
+            raise changes.refused(int(stored[0]), "is stored already; change it, or remove it in the same edit")
+        kept = np.ones(len(keys), bool)
+        kept[rows] = changes.added[mine]
+        rows, mine = rows[kept[rows]], mine[kept[rows]]
+        if changes.form.kind != "timers" and len(rows):
+            _check_bytes(changes, values.select(rows))
+        new = changes.values.take(pa.array(mine))
+    if len(rows):
+        replaced = np.zeros(len(keys), bool)
+        replaced[rows] = True
+        values = cells_of(pc.replace_with_mask(values.copied(), pa.array(replaced), new))
     return keys.select(kept), values.select(kept)
 
 
-def _check_written(changes: StateChanges, old: Cells) -> None:
-    """Check that values that are changed held no more than can be written.
+def _check_bytes(changes: StateChanges, old: Cells) -> None:
+    """Check that values, or elements, that are changed held no more than can be written.
 
     Raises UnsupportedError EDIT_UNSUPPORTED.
     """
-    if changes.form.kind == "timers":
-        return
-    _check_bytes(changes, stored_element(changes.form), old)
-
-
-def _check_bytes(changes: StateChanges, kind: FlinkType, old: Cells) -> None:
+    kind = stored_element(changes.form)
     (column,) = decode_cells([kind], old, [True], changes.origin)
-    plain = [None] * len(old) if column is None else plain_values(column)
-    for number, value in enumerate(plain):
-        stored = old.cell(number)
-        try:
-            again = value_bytes(kind, value)
-        except NoBytesError as error:
-            raise unsupported(changes.origin, f"a value cannot be changed: {error}") from error
-        if again != stored and not (isinstance(kind, Nullable) and value is None):
-            raise unsupported(
-                changes.origin,
-                f"a value cannot be changed, because its bytes {stored[:40].hex()} hold more than its columns show, "
-                "such as the kind of a row or a subclass; remove the row, or change it with Flink's State Processor "
-                "API",
-            )
+    column = pa.nulls(len(old)) if column is None else column
+    try:
+        again = column_bytes(kind, column)
+    except NoBytesError as error:
+        raise unsupported(changes.origin, f"a value cannot be changed: {error}") from error
+    differs = np.asarray(pc.not_equal(again, old.copied()))
+    if isinstance(kind, Nullable):  # what follows a null is not read
+        differs &= ~np.asarray(column.is_null())
+    if differs.any():
+        stored = old.cell(int(differs.argmax()))[:40].hex()
+        raise unsupported(
+            changes.origin,
+            f"a value cannot be changed, because its bytes {stored} hold more than its columns show, such as the kind "
+            "of a row or a subclass; remove the row, or change it with Flink's State Processor API",
+        )
 
 
-def _list(changes: StateChanges, change: EntryChange, value: Cells) -> bytes:
+def _list(changes: StateChanges, number: int, value: Cells) -> bytes:
     """The stored value of a list as changed; no bytes where it has no element any more."""
-    elements = _elements(changes, value)
+    change, elements = changes.lists[number], _elements(changes, value)
     beyond = [place for place in change.removed if place >= len(elements)]
     if beyond:
-        raise _refused(changes, change, f"has {len(elements)} elements, and none at position {beyond[0]}")
+        raise changes.refused(number, f"has {len(elements)} elements, and none at position {beyond[0]}")
     new = {place: octets for place, octets in enumerate(elements) if place not in change.removed}
     taken = sorted(place for place in change.added if place in new)
     if taken:
-        raise _refused(changes, change, f"has an element at position {taken[0]} already; add behind its last one")
+        raise changes.refused(number, f"has an element at position {taken[0]} already; add behind its last one")
     altered = sorted(place for place in change.added if place in change.removed)
     if altered:
-        spans = cells_of(arrow_bytes([elements[place] for place in altered]))
-        _check_bytes(changes, stored_element(changes.form), spans)
-    return _joined(changes, change, new | dict(change.added))
+        _check_bytes(changes, cells_of(arrow_bytes([elements[place] for place in altered])))
+    return _joined(changes, number, new | dict(change.added))
 
 
 def _elements(changes: StateChanges, value: Cells) -> list[bytes]:
@@ -199,19 +184,13 @@ def _elements(changes: StateChanges, value: Cells) -> list[bytes]:
     return found
 
 
-def _joined(changes: StateChanges, change: EntryChange, parts: Mapping[int, bytes]) -> bytes:
-    """The stored value of these parts: of the elements of a list, in the order of their positions."""
-    missing = next((number for number, place in enumerate(sorted(parts)) if number != place), None)
+def _joined(changes: StateChanges, number: int, parts: Mapping[int, bytes]) -> bytes:
+    """The stored value of a list, of the bytes of its elements by position."""
+    missing = next((wanted for wanted, place in enumerate(sorted(parts)) if wanted != place), None)
     if missing is not None:
-        raise _refused(
-            changes,
-            change,
+        raise changes.refused(
+            number,
             f"would have no element at position {missing} and one behind it; remove the last elements of a list, or "
             "its whole key, or give the elements that stay new positions: 0, 1, 2",
         )
     return DELIMITER.join(parts[place] for place in sorted(parts))
-
-
-def _refused(changes: StateChanges, change: EntryChange, why: str) -> InvalidInputError:
-    row = ", ".join(f"{name}={change.row[name]!r:.80}" for name in changes.names if name in change.row)
-    return InvalidInputError(ErrorCode.EDIT_REFUSED, f"{changes.origin}: the entry {row or 'of an edit'} {why}")

@@ -7,86 +7,69 @@ key group of a new key follows from Java's hash code of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.edits import StateEdit
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.flink.columns.key_bytes import java_hash
-from statestore.formats.flink.columns.value_bytes import plain_values, value_bytes
-from statestore.formats.flink.columns.written_rows import NoBytesError
-from statestore.formats.flink.serializers.flink_types import FlinkType, TimerOf
-from statestore.formats.flink.serializers.type_names import shown
-from statestore.formats.flink.streams.keyed_columns import prefix_width, stored_element
-from statestore.formats.flink.streams.state_form import (
-    KEY,
-    LAST_ACCESS,
-    MAP_KEY,
-    MAP_VALUE,
-    NAMESPACE,
-    PLACEMENT,
-    POSITION,
-    TIMESTAMP,
-    TIMESTAMP_MS,
-    VALUE,
-    KeyedForm,
-    is_opaque,
-)
-from statestore.formats.kernels.arrays import Ints
+from statestore.formats.flink.columns.value_bytes import plain_values
+from statestore.formats.flink.edits.new_entries import EntryWriter, NotWrittenError
+from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.streams.keyed_columns import prefix_width
+from statestore.formats.flink.streams.state_form import PLACEMENT, POSITION, TIMESTAMP_MS, KeyedForm
+from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal
-from statestore.formats.values.key_groups import murmur_of
 from statestore.formats.values.key_hash import hash_keys
-
-_WHOLE = 0  # the position of the value in an entry that is no list
-_PROCESSOR = "write it with Flink's State Processor API (SavepointWriter), which has the job's classes"
 
 
 @dataclass(frozen=True)
-class EntryChange:
-    """What becomes of one entry: the positions that go, and the bytes of those that come, of a list by position.
+class ListChange:
+    """What becomes of a list: the positions that go, and the bytes of the elements that come, by position."""
 
-    ``group`` is the key group of its key, None where that does not follow from the key, and ``key`` are the bytes of
-    its stored key behind the key group, of entries that may be new.
-    """
-
-    row: Mapping[str, Any]
     removed: frozenset[int]
     added: Mapping[int, bytes]
-    group: int | None = None
-    key: bytes = b""
-
-    @property
-    def may_be_new(self) -> bool:
-        """Return whether the entry need not be stored before the edit."""
-        return not self.removed
 
 
 @dataclass(frozen=True)
 class StateChanges:
-    """The changes of a state in ``form``, with what finds them among stored entries.
+    """The changes of a state in ``form``, each of one entry, with what finds them among stored entries.
 
-    ``names`` are the columns that tell entries apart, ``columns`` their values for each change, ``order`` and
-    ``hashes`` the changes by the hashes of these.
+    ``names`` are the columns that tell entries apart, ``rows`` has them for each change. ``removed`` and ``added`` are
+    masks of the changes with rows that go, and with rows that come; ``values`` are the stored values of the latter,
+    but for lists, which have ``lists``. Of entries that may be new, ``keys`` are the stored keys behind the key group,
+    and ``group`` is that group, else -1. ``columns``, ``order`` and ``hashes`` find the change of a key.
     """
 
     form: KeyedForm
     groups: int
     origin: str
     names: tuple[str, ...]
-    entries: tuple[EntryChange, ...]
+    rows: pa.Table = field(repr=False)
+    removed: Bools = field(repr=False)
+    added: Bools = field(repr=False)
+    values: pa.BinaryArray = field(repr=False)
+    lists: tuple[ListChange, ...] = field(repr=False)
+    keys: pa.BinaryArray = field(repr=False)
+    group: Ints = field(repr=False)
     columns: tuple[pa.Array, ...] = field(repr=False)
     order: Ints = field(repr=False)
     hashes: npt.NDArray[np.uint64] = field(repr=False)
 
+    def __len__(self) -> int:
+        return len(self.removed)
+
     @property
     def width(self) -> int:
+        """The bytes of the key group in front of stored keys."""
         return prefix_width(self.groups)
 
     def found(self, columns: Mapping[str, pa.Array]) -> Ints:
@@ -105,15 +88,45 @@ class StateChanges:
             rows = rows[at[rows] < len(self.hashes)]
         return result
 
-    def new_in(self, group: int) -> Sequence[int]:
+    @cached_property
+    def _new(self) -> tuple[Ints, Ints]:
+        """The changes whose entries may be new, by key group, and these groups."""
+        numbers = np.flatnonzero(~self.removed)
+        numbers = numbers[np.argsort(self.group[numbers], kind="stable")]
+        return numbers, self.group[numbers]
+
+    def new_groups(self) -> list[int]:
+        """The key groups of entries that may be new, ascending."""
+        return [int(each) for each in np.unique(self._new[1])]
+
+    def new_in(self, group: int) -> Ints:
         """The changes in a key group whose entries may be new."""
-        return [number for number, each in enumerate(self.entries) if each.group == group and each.may_be_new]
+        numbers, groups = self._new
+        start, stop = np.searchsorted(groups, [group, group + 1])
+        return numbers[start:stop]
+
+    def named(self, number: int) -> str:
+        """The entry of a change, for messages."""
+        cells = {name: plain_values(self.rows.column(name).slice(number, 1).combine_chunks())[0] for name in self.names}
+        return ", ".join(f"{name}={value!r:.80}" for name, value in cells.items())
+
+    def refused(self, number: int, why: str) -> InvalidInputError:
+        """The error EDIT_REFUSED about a change."""
+        return _refusal(self.origin, f"the entry {self.named(number)} {why}")
 
 
-def entry_names(form: KeyedForm) -> tuple[str, ...]:
-    """The columns that tell the entries of a state apart."""
-    names = tuple(name for name in form.row_key if name != POSITION)
-    return (*names, TIMESTAMP_MS) if form.kind == "timers" and TIMESTAMP_MS not in names else names
+def unsupported(origin: str, why: str) -> UnsupportedError:
+    """The error EDIT_UNSUPPORTED about a state."""
+    return UnsupportedError(ErrorCode.EDIT_UNSUPPORTED, f"{origin}: {why}")
+
+
+def _refusal(origin: str, why: str) -> InvalidInputError:
+    return InvalidInputError(ErrorCode.EDIT_REFUSED, f"{origin}: {why}")
+
+
+def has_positions(form: KeyedForm) -> bool:
+    """Return whether an entry is a list, whose elements are rows."""
+    return form.kind == "list" and not form.whole
 
 
 def state_changes(
@@ -126,166 +139,120 @@ def state_changes(
     rows that contradict each other.
     """
     schema = pa.schema([each for each in columns if each.name in form.schema.names and each.name not in PLACEMENT])
-    names = entry_names(form)
+    names = tuple(name for name in form.row_key if name != POSITION)
+    if form.kind == "timers" and TIMESTAMP_MS not in names:
+        names = (*names, TIMESTAMP_MS)
     removed, added = (_in_columns(rows, schema, origin) for rows in (edit.removed, edit.added))
-    both = pa.concat_tables([removed.select(names), added.select(names)]).combine_chunks()
-    kept = [_column(both, name) for name in names]
-    tokens = [tuple(map(_token, row)) for row in zip(*map(plain_values, kept), strict=True)]
-    old, new = _rows(removed, names, form), _rows(added, None, form)
-    positions: dict[Any, tuple[dict[int, Mapping[str, Any]], dict[int, Mapping[str, Any]]]] = {}
-    first: dict[Any, int] = {}
-    for number, token in enumerate(tokens):
-        first.setdefault(token, number)
-        gone, come = positions.setdefault(token, ({}, {}))
-        is_old = number < len(old)
-        row = old[number] if is_old else new[number - len(old)]
-        place = _position(row, form, origin)
-        if place in (gone if is_old else come):
-            raise _refused(origin, f"the edit has two rows {_named(row, names)}, expected one")
-        (gone if is_old else come)[place] = row
-    written = _Written(form, key, groups, origin, names)
-    entries = tuple(written.entry(gone, come) for gone, come in positions.values())
-    chosen = pa.array(list(first.values()), pa.int64())
-    values = tuple(_comparable([each.take(chosen) for each in kept]))
-    hashes = hash_keys(values) if entries else np.empty(0, np.uint64)
-    order = np.argsort(hashes, kind="stable")
-    return StateChanges(form, groups, origin, names, entries, values, order, hashes[order])
+    every = pa.concat_tables([removed.select(names), added.select(names)])
+    compared = _comparable([_column(every, name) for name in names])
+    hashes = hash_keys(compared) if every.num_rows else np.empty(0, np.uint64)
+    number, first = _numbered(compared, hashes)
+    old, new = number[: removed.num_rows], number[removed.num_rows :]
+    has_old, has_new = (np.bincount(each, minlength=len(first)) > 0 for each in (old, new))
+    writer = EntryWriter(form, key, groups)
+    rows = every.take(pa.array(first))
+    try:
+        written = writer.values(added)
+        lists: tuple[ListChange, ...] = ()
+        if has_positions(form):
+            lists = _lists(len(first), (removed, old), (added, new), written, origin)
+            values = pa.repeat(pa.scalar(b"", pa.binary()), len(first))
+        else:
+            for rows_of, numbers in ((removed, old), (added, new)):
+                _check_single(rows_of, numbers, names, origin)
+            values = _placed(written, new, len(first))
+        fresh = np.flatnonzero(~has_old)
+        keys, group = writer.keys(rows.take(pa.array(fresh)))
+    except NotWrittenError as error:
+        raise unsupported(origin, str(error)) from error
+    except ValueError as error:
+        raise _refusal(origin, str(error)) from error
+    in_groups = np.full(len(first), -1)
+    in_groups[fresh] = group
+    order = np.argsort(hashes[first], kind="stable")
+    return StateChanges(
+        form,
+        groups,
+        origin,
+        names,
+        rows,
+        has_old,
+        has_new,
+        values,
+        lists,
+        _placed(keys, fresh, len(first)),
+        in_groups,
+        tuple(each.take(pa.array(first)) for each in compared),
+        order,
+        hashes[first][order],
+    )
 
 
 def _in_columns(rows: pa.Table, schema: pa.Schema, origin: str) -> pa.Table:
     missing = [name for name in schema.names if name not in rows.schema.names]
     if missing:
-        raise _refused(origin, f"the edit's rows have no column {missing[0]}, expected {', '.join(schema.names)}")
+        raise _refusal(origin, f"the edit's rows have no column {missing[0]}, expected {', '.join(schema.names)}")
     try:
         return rows.select(schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
-        raise _refused(origin, f"the edit's rows have other types than the state's: {error}") from error
+        raise _refusal(origin, f"the edit's rows have other types than the state's: {error}") from error
 
 
 def _column(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(name)
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    found = rows.column(name).combine_chunks()
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
 
 
 def _comparable(columns: Sequence[pa.Array]) -> list[pa.Array]:
     return [comparable(each, by_bits=True) for each in columns]
 
 
-def _rows(rows: pa.Table, names: Sequence[str] | None, form: KeyedForm) -> list[dict[str, Any]]:
-    """The rows as dictionaries, of those that go only what places them."""
-    wanted = rows.schema.names if names is None else [*names, *([POSITION] if _has_positions(form) else [])]
-    values = [plain_values(_column(rows, name)) for name in wanted]
-    return [dict(zip(wanted, each, strict=True)) for each in zip(*values, strict=True)]
+def _numbered(columns: Sequence[pa.Array], hashes: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
+    """A number for each row, the same for rows with equal columns, and the first row of each number."""
+    _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
+    number, first = number.astype(np.int64), first.astype(np.int64)
+    while True:
+        other = np.flatnonzero(~keys_equal(columns, np.arange(len(number)), columns, first[number]))
+        if not len(other):
+            return number, first
+        # Other keys have the same hash: the first of them is a key of its own, with those that equal it.
+        same = other[keys_equal(columns, other, columns, np.full(len(other), other[0]))]
+        number[same], first = len(first), np.append(first, other[0])
 
 
-def _has_positions(form: KeyedForm) -> bool:
-    return form.kind == "list" and not form.whole
+def _placed(values: pa.BinaryArray, places: Ints, count: int) -> pa.BinaryArray:
+    """The values at these places among ``count``, and no bytes at the others."""
+    at = np.full(count, -1)
+    at[places] = np.arange(len(places))
+    return pc.fill_null(values.take(pa.array(at, mask=at < 0)), b"")
 
 
-def _position(row: Mapping[str, Any], form: KeyedForm, origin: str) -> int:
-    if not _has_positions(form):
-        return _WHOLE
-    place = row[POSITION]
-    if place is None or place < 0:
-        raise _refused(origin, f"a row has position {place}; give elements the positions 0, 1, 2 of their list")
-    return int(place)
+def _check_single(rows: pa.Table, numbers: Ints, names: Sequence[str], origin: str) -> None:
+    twice: Ints = np.flatnonzero(np.bincount(numbers) > 1)
+    if len(twice):
+        _refuse_twice(rows, int(np.flatnonzero(numbers == twice[0])[0]), names, origin)
 
 
-def _token(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple((name, _token(each)) for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(map(_token, value))
-    return value.hex() if isinstance(value, float) else value  # a zero of each sign; NaN
+def _refuse_twice(rows: pa.Table, row: int, names: Sequence[str], origin: str) -> NoReturn:
+    cells = [f"{name}={plain_values(rows.column(name).slice(row, 1).combine_chunks())[0]!r:.80}" for name in names]
+    raise _refusal(origin, f"the edit has two rows {', '.join(cells)}, expected one")
 
 
-def _named(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    return ", ".join(f"{name}={row[name]!r:.80}" for name in names if name in row)
-
-
-def _refused(origin: str, why: str) -> InvalidInputError:
-    return InvalidInputError(ErrorCode.EDIT_REFUSED, f"{origin}: {why}")
-
-
-def unsupported(origin: str, why: str) -> UnsupportedError:
-    """The error EDIT_UNSUPPORTED about a state."""
-    return UnsupportedError(ErrorCode.EDIT_UNSUPPORTED, f"{origin}: {why}")
-
-
-def stored_value(form: KeyedForm, row: Mapping[str, Any]) -> bytes:
-    """The bytes of the stored value of a row, of a list those of its element. Raises NoBytesError."""
-    if form.kind == "timers":
-        return b""
-    value = row.get(MAP_VALUE if form.kind == "map" else VALUE)
-    if form.has_ttl:
-        value = {"value": value, LAST_ACCESS: row[LAST_ACCESS]}
-    return value_bytes(stored_element(form), value)
-
-
-@dataclass(frozen=True)
-class _Written:
-    """The means to write the entries of a state."""
-
-    form: KeyedForm
-    key: FlinkType | None
-    groups: int
-    origin: str
-    names: Sequence[str]
-
-    def entry(self, removed: Mapping[int, Mapping[str, Any]], added: Mapping[int, Mapping[str, Any]]) -> EntryChange:
-        """The change of one entry, by the positions of its rows."""
-        row = next(iter((added or removed).values()))
-        bytes_of = {place: self._value(each) for place, each in added.items()}
-        if removed:
-            return EntryChange(row, frozenset(removed), bytes_of)
-        return EntryChange(row, frozenset(), bytes_of, self._group(row), self._key(row))
-
-    def _value(self, row: Mapping[str, Any]) -> bytes:
-        if self.form.kind == "timers":
-            millis, moment = row[TIMESTAMP_MS], row.get(TIMESTAMP)
-            if millis is None or (moment is not None and moment != millis * 1000):
-                why = f"a timer has timestamp_ms {millis} and timestamp {moment}; give both, and the same moment"
-                raise _refused(self.origin, why)
-            return b""
-        return self._bytes("value", self.form.element, lambda: stored_value(self.form, row))
-
-    def _group(self, row: Mapping[str, Any]) -> int:
-        code = None if self.key is None or self.key != self.form.key else java_hash(self.key, row[KEY])
-        if code is None:
-            raise unsupported(
-                self.origin,
-                f"a new key cannot be added, because the key group of keys of {shown(self.form.key)} follows from a "
-                f"hash code that no file has; {_PROCESSOR}, or change and remove rows of keys that are there",
-            )
-        return murmur_of(code) % self.groups
-
-    def _key(self, row: Mapping[str, Any]) -> bytes:
-        form = self.form
-        if form.undivided:
-            raise unsupported(self.origin, f"keys of {shown(form.key)} cannot be written; {_PROCESSOR}")
-        if form.kind == "timers":
-            timer = {"timestamp": row[TIMESTAMP_MS], "key": row.get(KEY), "namespace": row.get(NAMESPACE)}
-            return self._bytes("key", form.stored, lambda: value_bytes(TimerOf(form.key, form.namespace), timer))
-        parts = [self._part(form.key, row.get(KEY)), self._part(form.namespace, row.get(NAMESPACE))]
-        if form.map_key is not None:
-            map_key, row_value = form.map_key, row.get(MAP_KEY)
-            parts.append(self._bytes("map_key", map_key, lambda: value_bytes(map_key, row_value)))
-        return b"".join(parts)
-
-    def _part(self, kind: FlinkType, value: Any) -> bytes:
-        """The bytes of a key or namespace, and its length where stored keys have lengths."""
-        octets = self._bytes("key", kind, lambda: value_bytes(kind, value))
-        if not self.form.ambiguous:
-            return octets
-        size = max((len(octets).bit_length() + 7) // 8, 1)
-        return octets + len(octets).to_bytes(size, "little")
-
-    def _bytes(self, column: str, kind: FlinkType, write: Callable[[], bytes]) -> bytes:
-        try:
-            if is_opaque(kind):
-                raise NoBytesError(f"values of {shown(kind)} are shown as bytes of the job's own serializer")
-            return write()
-        except NoBytesError as error:
-            raise unsupported(
-                self.origin, f"column {column}: {error}; {_PROCESSOR}, or remove whole rows, which needs no such bytes"
-            ) from error
+def _lists(
+    count: int, old: tuple[pa.Table, Ints], new: tuple[pa.Table, Ints], written: pa.BinaryArray, origin: str
+) -> tuple[ListChange, ...]:
+    """The changes of lists, by the numbers of their rows."""
+    gone: list[set[int]] = [set() for _ in range(count)]
+    come: list[dict[int, bytes]] = [{} for _ in range(count)]
+    for (rows, numbers), is_old in ((old, True), (new, False)):
+        octets = [b""] * len(numbers) if is_old else written.to_pylist()
+        for row, (number, place) in enumerate(zip(numbers.tolist(), rows.column(POSITION).to_pylist(), strict=True)):
+            if place is None or place < 0:
+                raise _refusal(origin, f"a row has position {place}; give elements the positions 0, 1, 2 of their list")
+            if place in (gone[number] if is_old else come[number]):
+                _refuse_twice(rows, row, rows.schema.names, origin)
+            if is_old:
+                gone[number].add(place)
+            else:
+                come[number][place] = octets[row]
+    return tuple(ListChange(frozenset(removed), added) for removed, added in zip(gone, come, strict=True))

@@ -16,7 +16,9 @@ from support.properties import few_or_many
 
 from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.errors import StateStoreError
+from statestore.formats.flink.columns.column_bytes import column_bytes
 from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.columns.key_bytes import java_hash
 from statestore.formats.flink.columns.value_bytes import plain_values, value_bytes
 from statestore.formats.flink.columns.written_rows import NoBytesError
 from statestore.formats.flink.edits.stored_rows import SubtaskRows, rows_by_group
@@ -31,10 +33,13 @@ from statestore.formats.flink.serializers.flink_types import (
     RowDataOf,
     SpanOf,
     TableValue,
+    TtlOf,
+    TupleOf,
 )
 from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle
 from statestore.formats.flink.streams.keyed_columns import stored_element
 from statestore.formats.flink.streams.state_form import KeyedForm
+from statestore.formats.values.key_groups import key_groups, murmur_of
 
 
 @st.composite
@@ -56,6 +61,50 @@ def test_bytes_are_those_of_the_model(typed: tuple[FlinkType, Any]) -> None:
 
 
 POJO = PojoOf("A", (("a", Basic("int")), ("b", Basic("string"))))
+
+
+@st.composite
+def typed_columns(draw: st.DrawFn) -> tuple[FlinkType, pa.Array]:
+    kind = draw(types)
+    return kind, pa.array(draw(st.lists(values(kind), max_size=4)), arrow_type(kind))
+
+
+@few_or_many(60, 800, typed_columns())
+def test_bytes_of_a_column_are_those_of_its_values(typed: tuple[FlinkType, pa.Array]) -> None:
+    kind, column = typed
+    try:
+        expected = [value_bytes(kind, each) for each in plain_values(column)]
+    except NoBytesError:
+        assume(False)
+        return
+    assert column_bytes(kind, column).to_pylist() == expected
+
+
+BASICS = [Basic(name) for name in ("string", "long", "int", "short", "byte", "boolean", "float", "double")]
+FLAT = st.sampled_from(
+    [
+        *BASICS,
+        TupleOf((Basic("string"), Basic("long"))),
+        PojoOf("A", (("a", Basic("int")), ("b", Basic("string")))),
+        Nullable(Basic("double")),
+        TtlOf(Basic("string")),
+    ]
+)
+
+
+@few_or_many(60, 600, FLAT.flatmap(lambda kind: st.tuples(st.just(kind), st.lists(values(kind), max_size=6))))
+def test_bytes_of_flat_columns_are_those_of_the_model(typed: tuple[FlinkType, list[Any]]) -> None:
+    kind, rows = typed
+    assert column_bytes(kind, pa.array(rows, arrow_type(kind))).to_pylist() == [encoded(kind, each) for each in rows]
+
+
+@few_or_many(40, 400, st.sampled_from(BASICS[:6]).flatmap(lambda kind: st.tuples(st.just(kind), values(kind))))
+def test_key_groups_of_a_column_are_those_of_java(typed: tuple[FlinkType, Any]) -> None:
+    kind, value = typed
+    assume(value is not None)
+    code = java_hash(kind, value)
+    assert code is not None
+    assert key_groups([pa.array([value], arrow_type(kind))], 1000).tolist() == [murmur_of(code) % 1000]
 
 
 @pytest.mark.parametrize(
