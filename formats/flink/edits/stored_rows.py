@@ -108,6 +108,8 @@ def _of_state(rows: SubtaskRows, state: str) -> Iterator[tuple[int, *Entries]]:
     """Yield the entries of a state, each batch with its one key group, ascending."""
     handle, form = rows.stored.handle, rows.forms[state]
     assert isinstance(handle, KeyGroupHandle | RocksHandle)
+    if not handle.groups:
+        return
     first, last = handle.first_group, handle.first_group + handle.groups - 1
     reading = KeyedReading(rows.files, form, rows.groups, first, last, (), rows.origin, rows.forms)
     ranges = [KeyRange(first.to_bytes(rows.width, "big"), successor(last.to_bytes(rows.width, "big")))]

@@ -29,6 +29,7 @@ RUNS = [
     ("shapes-rocksdb", 0),
     ("windows-rocksdb", 0),
 ]
+OF_KNOWN_HASH = [each for each in RUNS if not each[0].startswith(("sql", "shapes"))]
 QUICK = [("rocksdb", 2)]
 
 
@@ -80,9 +81,9 @@ def test_erased_keys_are_gone_and_all_else_is_there(run: str, place: int, tmp_pa
         assert plain_rows(rows_of(copy, state)) == plain_rows(of_keys(rows, gone[state], others=True)), state
 
 
-@pytest.mark.parametrize(("run", "place"), mostly_slow(RUNS, QUICK))
+@pytest.mark.parametrize(("run", "place"), mostly_slow(OF_KNOWN_HASH, QUICK))
 def test_what_was_erased_and_is_added_again_has_the_same_bytes(run: str, place: int, tmp_path: Path) -> None:
-    """Of keys whose hash is known, and of values whose bytes are."""
+    """Of keys whose hash is known, and of values whose bytes are. The heap has keys in no order."""
     source = source_at(folder_of(run, place))
     states = keyed_states(source)
     erased = {state: of_keys(rows, sorted(set(keys_of(rows)))[::3]) for state, rows in states.items()}
@@ -101,7 +102,8 @@ def test_what_was_erased_and_is_added_again_has_the_same_bytes(run: str, place: 
     assert len(added) >= min(len(erased) // 2, 8)
     again = written(planned(without, added), tmp_path / "again", by_tasks=True)
     for edit in added:
-        assert rows_of(again, edit.state).equals(rows_of(whole, edit.state)), edit.state
+        old, new = rows_of(whole, edit.state), rows_of(again, edit.state)
+        assert plain_rows(old) == plain_rows(new) if "hashmap" in run else old.equals(new), edit.state
 
 
 @pytest.mark.parametrize(("run", "place"), mostly_slow(RUNS, QUICK))
