@@ -18,18 +18,26 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
+from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.engine import FileFinding, RestoreCheck, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.differing_snapshots import content_of_groups, differing_groups
+from statestore.formats.flink.edit_plan import FlinkEditPlan, edit_plan
 from statestore.formats.flink.element_forms import enumerator_bytes
 from statestore.formats.flink.flink_settings import FlinkSettings
 from statestore.formats.flink.folder_findings import folder_findings, lost_files
 from statestore.formats.flink.java_classes.job_code import KnownClasses
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.restore_check import restore_findings
-from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_copy, is_there, newer_checkpoints
+from statestore.formats.flink.snapshot.job_snapshots import (
+    SnapshotRef,
+    find_jobs,
+    is_copy,
+    is_there,
+    newer_checkpoints,
+)
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT
@@ -48,7 +56,8 @@ from statestore.formats.flink.stored_parts import asked_groups
 from statestore.formats.flink.streams.operator_rows import COORDINATOR, OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm, assumption
 from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
-from statestore.formats.places.locations import Location
+from statestore.formats.places.folder import folder_at
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.replaced_versions import is_gone
 from statestore.formats.state_table import RowPair
 from statestore.formats.values.filters import Filter
@@ -356,6 +365,18 @@ class FlinkSource(Source):
 
     def restore_check(self) -> RestoreCheck:
         return RestoreCheck(self.restored_by, self.restored_as_described)
+
+    def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> FlinkEditPlan:
+        """The plan of a canonical savepoint that differs from a snapshot by the edits."""
+        return edit_plan(self, self._known(version), edits, options)
+
+    def copy_at(self, path: str) -> FlinkSource:
+        """Open the copy of one snapshot, with the settings of this source. Raises as `open_snapshot`."""
+        location = parse_location(path)
+        ((job, ref),) = ((job, ref) for job in find_jobs(folder_at(location)) for ref in job.snapshots)
+        opened = open_snapshot(ref, self.settings)
+        number = opened.metadata.checkpoint_id
+        return FlinkSource(location, job.job, ((number, ref),), (), self.settings, found=Found({number: opened}))
 
     def restored_by(self, job: Source) -> Sequence[RestoreFinding]:
         if not isinstance(job, FlinkSource):

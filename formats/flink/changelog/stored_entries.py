@@ -55,17 +55,19 @@ def stored_entries(
     if handle.form != "heap":
         yield from savepoint_cells(reading, stored, handle)
         return
-    divided = heap_kinds(kinds)
+    divided = heap_kinds(reading.form, kinds)
     for group, records in heap_cells(reading, stored, handle, divided, [True] * len(divided)):
         yield _of_heap(reading, records, group)
 
 
-def heap_kinds(kinds: Sequence[FlinkType]) -> list[FlinkType]:
-    """The types of a record of the heap as bytes: lists by elements, maps by entries, all else as a whole."""
+def heap_kinds(form: KeyedForm, kinds: Sequence[FlinkType]) -> list[FlinkType]:
+    """The types of a record of the heap as bytes: list states by elements, map states by entries, all else as a whole,
+    a value that is a list or map itself included."""
     if len(kinds) == 1:
         return [SpanOf(kinds[0])]
     namespace, key, value = kinds
-    return [SpanOf(namespace), SpanOf(key), divided_value(value)]
+    is_divided = form.kind == "map" or (form.kind == "list" and not form.whole)
+    return [SpanOf(namespace), SpanOf(key), divided_value(value) if is_divided else SpanOf(value)]
 
 
 def divided_value(value: FlinkType) -> FlinkType:
@@ -105,10 +107,10 @@ def scopes(form: KeyedForm, groups: Ints, keys: pa.Array, namespaces: pa.Array, 
     """Stored keys up to the map key."""
     parts = [prefixes(groups, width), keys]
     if form.ambiguous:
-        parts.append(_lengths(keys))
+        parts.append(length_bytes(keys))
     parts.append(namespaces)
     if form.ambiguous:
-        parts.append(_lengths(namespaces))
+        parts.append(length_bytes(namespaces))
     return joined_bytes(parts)
 
 
@@ -124,21 +126,22 @@ def joined_elements(lists: pa.ListArray) -> pa.BinaryArray:
 
 def prefixes(groups: Ints, width: int) -> pa.BinaryArray:
     """Key groups as they begin stored keys."""
-    return _fixed(np.ascontiguousarray(groups.astype(">u1" if width == 1 else ">u2")).view(np.uint8), width)
+    return fixed_bytes(np.ascontiguousarray(groups.astype(">u1" if width == 1 else ">u2")).view(np.uint8), width)
 
 
-def _lengths(values: pa.BinaryArray) -> pa.BinaryArray:
-    """The length of each value in the fewest bytes, at least one, low byte first."""
+def length_bytes(values: pa.BinaryArray) -> pa.BinaryArray:
+    """The length of each value in the fewest bytes, at least one, low byte first, as ambiguous keys have it."""
     sizes = cells_of(values).size
     if int(sizes.max(initial=0)) < 256:
-        return _fixed(sizes.astype(np.uint8), 1)
+        return fixed_bytes(sizes.astype(np.uint8), 1)
     octets = np.ascontiguousarray(sizes.astype("<i8")).view(np.uint8).reshape(-1, 8)
     count: Ints = np.searchsorted(np.array([1 << 8, 1 << 16, 1 << 24]), sizes, side="right") + 1
     data = octets[np.arange(8) < count[:, None]]
     return _with_offsets(data, ends_of(count))
 
 
-def _fixed(data: np.ndarray, width: int) -> pa.BinaryArray:
+def fixed_bytes(data: np.ndarray, width: int) -> pa.BinaryArray:
+    """Bytes as a column of byte strings of one width."""
     return _with_offsets(data, np.arange(len(data) // width + 1) * width)
 
 

@@ -56,6 +56,9 @@ class DataInput(FieldReader):
         except UnicodeError as error:
             raise self.error(f"found {field} {data[:24].hex()}, expected modified UTF-8", start) from error
 
+    def note(self, start: int, found: object) -> None:
+        """Take notice of a value that was just read, whose bytes begin at ``start``; by default nothing is done."""
+
     def error(self, problem: str, at: int | None = None) -> CorruptError:
         """The error for bytes ``at`` an offset, by default the position."""
         return CorruptError(

@@ -43,7 +43,7 @@ _CHANGELOG, _CHANGELOG_BYTES, _CHANGELOG_FILES, _ROCKSDB_2, _KEY_GROUPS_2, _CHAN
 _SEGMENT, _EMPTY_SEGMENT, _MERGED_OPERATOR = 15, 16, 17
 
 _INPUT_CHANNEL, _OUTPUT_CHANNEL, _MERGED_INPUT, _MERGED_OUTPUT = 1, 2, 3, 4
-_MODES: tuple[Literal["split", "union", "broadcast"], ...] = ("split", "union", "broadcast")
+MODES: tuple[Literal["split", "union", "broadcast"], ...] = ("split", "union", "broadcast")
 _WHY = {
     _CHANGELOG_BYTES: "changes in place without a changelog",
     _CHANGELOG_FILES: "changes in files without a changelog",
@@ -67,6 +67,13 @@ def stream_handle(source: DataInput, what: str, depth: int = 0) -> StreamHandle 
 
     Raises CorruptError FLINK_METADATA, UnsupportedError FLINK_UNSUPPORTED.
     """
+    start = source.at
+    found = _stream(source, what, depth)
+    source.note(start, found)
+    return found
+
+
+def _stream(source: DataInput, what: str, depth: int) -> StreamHandle | None:
     _check_depth(source, depth)
     kind = source.u8(f"the type of {what}")
     if kind == _NULL:
@@ -104,7 +111,10 @@ def given_stream(source: DataInput, what: str) -> StreamHandle:
 
 def keyed_handle(source: DataInput, *, raw: bool = False, depth: int = 0) -> KeyedHandle | None:
     """Read a handle of keyed state, None for the null handle. Raises as `stream_handle`."""
-    return _handle_of(source, source.u8("the type of a keyed state"), raw, depth)
+    start = source.at
+    found = _handle_of(source, source.u8("the type of a keyed state"), raw, depth)
+    source.note(start, found)
+    return found
 
 
 def _handle_of(source: DataInput, kind: int, raw: bool, depth: int) -> KeyedHandle | None:
@@ -129,6 +139,13 @@ def _handle_of(source: DataInput, kind: int, raw: bool, depth: int) -> KeyedHand
 
 def operator_handle(source: DataInput) -> OperatorHandle | None:
     """Read a handle of operator state, None for the null handle. Raises as `stream_handle`."""
+    start = source.at
+    found = _of_operator(source)
+    source.note(start, found)
+    return found
+
+
+def _of_operator(source: DataInput) -> OperatorHandle | None:
     kind = source.u8("the type of an operator state")
     if kind == _NULL:
         return None
@@ -138,10 +155,10 @@ def operator_handle(source: DataInput) -> OperatorHandle | None:
     for _ in range(source.count(source.i32("operator states"), 7, "operator states")):
         name = source.utf("the name of an operator state")
         mode = source.u8("the mode of an operator state")
-        if mode >= len(_MODES):
+        if mode >= len(MODES):
             raise source.error(f"found mode {mode} of operator state {shown(name)}, expected 0 to 2", source.at - 1)
         offsets = source.i64s(source.i32("offsets"), "offsets")
-        states.append(OperatorStateOffsets(name, _MODES[mode], offsets))
+        states.append(OperatorStateOffsets(name, MODES[mode], offsets))
     if kind == _MERGED_OPERATOR:
         source.utf("a folder of merged files")
         source.utf("a folder of merged files")

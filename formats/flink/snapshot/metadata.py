@@ -92,7 +92,11 @@ def parse_metadata(data: bytes, path: str) -> SnapshotMetadata:
     Raises CorruptError FLINK_METADATA where it is damaged, UnsupportedError FLINK_UNSUPPORTED for another version or a
     handle of an unknown type.
     """
-    source = DataInput(data, path)
+    return parse_fields(DataInput(data, path))
+
+
+def parse_fields(source: DataInput) -> SnapshotMetadata:
+    """Parse a whole ``_metadata`` file, whose handles ``source`` takes note of. Raises as `parse_metadata`."""
     version, checkpoint = _head(source)
     _skip_master_states(source)
     number = source.count(source.i32("operators"), _LEAST_OPERATOR, "operators")

@@ -147,6 +147,10 @@ class SnapshotFiles:
         Raises NotFoundError FLINK_FILE_MISSING, CorruptError FLINK_METADATA and FLINK_FILE, UnsupportedError
         FLINK_UNSUPPORTED, InvalidInputError NO_ACCESS.
         """
+        return parse_metadata(self.metadata_bytes(), self.path)
+
+    def metadata_bytes(self) -> bytes:
+        """Read ``_metadata``. Raises as `metadata`, but for what it holds."""
         parts: list[bytes] = []
         size = 0
         with self.folder.stream(METADATA) as stream:
@@ -155,7 +159,7 @@ class SnapshotFiles:
                 size += len(part)
                 if size > MAX_METADATA_BYTES:
                     raise _corrupt(self.path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
-        return parse_metadata(b"".join(parts), self.path)
+        return b"".join(parts)
 
     def checkpoint_id(self) -> int:
         """The checkpoint id that ``_metadata`` begins with. Raises as `metadata`."""

@@ -76,23 +76,26 @@ def framed_rows(
 
     Raises CorruptError FLINK_ROW, UnsupportedError FLINK_OPAQUE and FLINK_UNSUPPORTED.
     """
-    found = _stored_keys(form, keys, groups.width, columns, origin)
+    found = stored_keys(form, keys, groups.width, columns, origin)
     _check_groups(found[KEY_GROUP], keys, groups, origin)
     found[STORED_BYTES] = arrow_numbers((keys.size + values.size).astype(np.int32))
     if form.kind == "timers":
         return _batch(form, found, columns)
     if not any(name in columns for name in _VALUES) and (form.kind != "list" or form.whole):
         return _batch(form, found, columns)
-    element: FlinkType = PythonElements(form.element) if form.packed else form.element
-    element = TtlOf(element) if form.has_ttl else element
     if form.kind == "list" and not form.whole:
-        (lists,) = decode_cells([Joined(element)], values, [True], origin)
+        (lists,) = decode_cells([Joined(stored_element(form))], values, [True], origin)
         return _batch(form, _listed(form, found, lists), columns)
-    if form.kind == "map":
-        element = Nullable(element, REST_OF_CELL)
-    (cells,) = decode_cells([element], values, [True], origin)
+    (cells,) = decode_cells([stored_element(form)], values, [True], origin)
     _put_value(form, found, cells)
     return _batch(form, found, columns)
+
+
+def stored_element(form: KeyedForm) -> FlinkType:
+    """The type of a stored value of canonical savepoints and RocksDB, of a list that of an element."""
+    element: FlinkType = PythonElements(form.element) if form.packed else form.element
+    element = TtlOf(element) if form.has_ttl else element
+    return Nullable(element, REST_OF_CELL) if form.kind == "map" else element
 
 
 def record_kinds(form: KeyedForm) -> list[FlinkType]:
@@ -176,7 +179,11 @@ def needs_values(form: KeyedForm, wanted: Collection[str]) -> bool:
 # Stored keys
 
 
-def _stored_keys(form: KeyedForm, keys: Cells, width: int, columns: Collection[str], origin: str) -> Columns:
+def stored_keys(form: KeyedForm, keys: Cells, width: int, columns: Collection[str], origin: str) -> Columns:
+    """The columns that stored keys hold, for each of them: the key group, and of the others those that are wanted.
+
+    A void key or namespace has no column. Raises as `framed_rows`.
+    """
     if form.kind == "timers" and not form.undivided:
         kinds: list[FlinkType] = [Prefix(width), form.stored]
         groups, timers = decode_cells(kinds, keys, [True, True], origin)

@@ -96,6 +96,15 @@ def savepoint_entries(window: BlockWindow, state: int, states: int) -> Iterator[
 
     ``states`` is the number of states in the header. Raises CorruptError FLINK_FILE.
     """
+    for _, keys, values in block_entries(window, states, only=state):
+        yield keys, values
+
+
+def block_entries(window: BlockWindow, states: int, only: int | None = None) -> Iterator[tuple[int, Cells, Cells]]:
+    """Yield the state, the keys and the values of the entries in a key group's block, in batches of one state.
+
+    ``only``: the one state that is wanted; None: all. Raises as `savepoint_entries`.
+    """
     while True:
         number = int.from_bytes(window.take(2), "big")
         if number == _END:
@@ -105,14 +114,14 @@ def savepoint_entries(window: BlockWindow, state: int, states: int) -> Iterator[
             raise damaged(window.path, f"found state {number} in a key group, expected one of {states}")
         ended = False
         while not ended:
-            found = _frames(window, emit=number == state)
+            found = _frames(window, emit=only is None or number == only)
             if len(found.keys):
-                yield found.keys, found.values
+                yield number, found.keys, found.values
             ended, stuck = found.ended, found.at == window.at
             window.at = found.at
             if stuck and not ended:
                 window.more()
-        if number == state:
+        if number == only:
             if not window.partial and int.from_bytes(window.take(2), "big") == _END:
                 _check_end(window)
             return

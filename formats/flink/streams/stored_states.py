@@ -258,7 +258,7 @@ def _keyed(
 def _plain(
     files: SnapshotFiles, handle: KeyGroupHandle | RocksHandle, headers: dict[bytes, BackendHeader], where: str
 ) -> StoredKeyed:
-    data = files.read(handle.meta) if isinstance(handle, RocksHandle) else _start_of(files, handle)
+    data = header_bytes(files, handle)
     if data not in headers:
         try:
             stream = handle.meta if isinstance(handle, RocksHandle) else handle.stream
@@ -329,8 +329,10 @@ def _named(files: SnapshotFiles, stream: StreamHandle, read: Callable[[str], R])
         return read(path)
 
 
-def _start_of(files: SnapshotFiles, handle: KeyGroupHandle) -> bytes:
-    """The bytes in front of the first key group's block: the header."""
+def header_bytes(files: SnapshotFiles, handle: KeyGroupHandle | RocksHandle) -> bytes:
+    """The header of a backend: the bytes in front of the first key group's block, or a file of its own."""
+    if isinstance(handle, RocksHandle):
+        return files.read(handle.meta)
     end = min((offset for offset in handle.offsets if offset > 0), default=stream_size(handle.stream))
     with files.open_at(handle.stream) as part:
         return part.read_at(0, min(end, MAX_SMALL_BYTES))

@@ -1,0 +1,210 @@
+"""The operators of a snapshot whose keyed state an edit writes anew, and the changes of each of their subtasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from statestore.formats.edits import StateEdit
+from statestore.formats.engine import Source, StateAt, StateInfo
+from statestore.formats.flink.edits.state_changes import StateChanges, state_changes, unsupported
+from statestore.formats.flink.edits.stored_rows import SubtaskRows
+from statestore.formats.flink.serializers.opaque_parts import opaque_inside
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
+from statestore.formats.flink.snapshot_states import OpenedSnapshot
+from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
+from statestore.formats.flink.streams.keyed_columns import record_kinds
+from statestore.formats.flink.streams.state_form import KeyedForm
+from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
+
+CANONICAL = "take a canonical savepoint of the job (flink savepoint --type canonical) and edit that"
+_PROCESSOR_API = "change operator and broadcast state with Flink's State Processor API"
+
+
+class FlinkSnapshots(Protocol):
+    """What an edit needs of the source of Flink, which itself knows the edit."""
+
+    @property
+    def path(self) -> str: ...
+
+    def info(self, state: str) -> StateInfo: ...
+
+    def at(self, state: str, version: int) -> StateAt: ...
+
+    def opened(self, version: int) -> OpenedSnapshot: ...
+
+    def copy_at(self, path: str) -> Source: ...
+
+
+@dataclass(frozen=True, eq=False)
+class EditedState:
+    """A state with its edit; ``columns`` are those of all its subtasks. ``known`` keeps what was made of it."""
+
+    edit: StateEdit
+    at: KeyedAt
+    origin: str
+    known: dict[KeyedForm, StateChanges] = field(default_factory=dict, repr=False)
+
+    def changes(self, form: KeyedForm) -> StateChanges:
+        """The changes of the state where it is stored in a form. Raises as `state_changes`."""
+        if form not in self.known:
+            at = self.at
+            self.known[form] = state_changes(self.edit, form, at.key, at.groups, at.schema, self.origin)
+        return self.known[form]
+
+    def form_in(self, stored: StoredKeyed) -> KeyedForm:
+        """The form in which a subtask wrote the state."""
+        return next((form for each, form in self.at.stored if each is stored), self.at.form)
+
+
+@dataclass(frozen=True, eq=False)
+class EditedOperator:
+    """An operator of a snapshot whose keyed state is written anew, with its edited states.
+
+    ``stored`` are the subtasks with keyed state, and ``indexes`` their numbers.
+    """
+
+    snapshot: OpenedSnapshot
+    id: str
+    groups: int
+    indexes: tuple[int, ...]
+    stored: tuple[StoredKeyed, ...]
+    edited: tuple[EditedState, ...]
+
+    @property
+    def label(self) -> str:
+        return self.snapshot.labels[self.id]
+
+    @cached_property
+    def _forms(self) -> Mapping[str, KeyedForm]:
+        return self.snapshot.keyed_forms(self.id)
+
+    def rows(self, place: int) -> SubtaskRows:
+        """The keyed state of a subtask, by its place among ``stored``."""
+        forms = dict(self._forms)
+        for each in self.edited:
+            forms[each.at.form.name] = each.form_in(self.stored[place])
+        return SubtaskRows(self.snapshot.files, self.stored[place], forms, self.groups, self._origin)
+
+    def changes(self, place: int) -> dict[int, StateChanges]:
+        """The changes of a subtask's states, by their numbers in its header. Raises as `state_changes`."""
+        stored = self.stored[place]
+        numbers = {state.name: number for number, state in enumerate(stored.header.states)}
+        return {
+            numbers[each.at.form.name]: each.changes(each.form_in(stored))
+            for each in self.edited
+            if each.at.form.name in numbers
+        }
+
+    @property
+    def _origin(self) -> str:
+        return f"{self.snapshot.files.path}, operator {self.label}"
+
+    def check(self) -> None:
+        """Raise UnsupportedError EDIT_UNSUPPORTED for state that cannot be written anew, and as `state_changes`."""
+        for stored in self.stored:
+            self._check_stored(stored)
+        for each in self.edited:
+            if any(isinstance(stored, StoredTimers) for stored, _ in each.at.stored):
+                raise unsupported(
+                    each.origin, f"these timers lie in raw keyed state, which cannot be edited; {CANONICAL}"
+                )
+            if each.edit.added.num_rows and len({form for _, form in each.at.stored}) > 1:
+                raise unsupported(
+                    each.origin,
+                    "its subtasks wrote values of several types, so that new values have no one form; use the state in "
+                    "every subtask of the job, which migrates it, and edit the next savepoint",
+                )
+            for group in each.changes(each.at.form).new_groups():
+                self._check_place(each, group)
+
+    def _check_stored(self, stored: StoredKeyed) -> None:
+        """Refuse a form of keyed state that cannot become a canonical stream."""
+        if not isinstance(stored.handle, KeyGroupHandle | RocksHandle):
+            raise unsupported(self._origin, f"its state is in the changelog backend; {CANONICAL}")
+        is_heap = isinstance(stored.handle, KeyGroupHandle) and stored.handle.form == "heap"
+        for each in stored.header.states:
+            if each.is_second:
+                raise unsupported(self._origin, f"{each.name!r} is a state of Flink's second API; {CANONICAL}")
+            form = self._forms.get(each.name)
+            if form is None:
+                raise unsupported(self._origin, f"state {each.name!r} has no known form; {CANONICAL}")
+            part = next(filter(None, map(opaque_inside, record_kinds(form))), None)
+            if is_heap and part is not None:
+                raise unsupported(
+                    self._origin,
+                    f"state {each.name!r} has values of {part.serializer}, and a snapshot of the heap does not say "
+                    f"where one ends; {CANONICAL}",
+                )
+
+    def _check_place(self, edited: EditedState, group: int) -> None:
+        """Refuse new keys of a key group where no subtask can have them."""
+        name = edited.at.form.name
+        for stored in self.stored:
+            first = stored.handle.first_group
+            if first <= group < first + stored.handle.groups and any(
+                each.name == name for each in stored.header.states
+            ):
+                return
+        changes = edited.changes(edited.at.form)
+        row = changes.named(int(changes.new_in(group)[0]))
+        raise unsupported(
+            edited.origin,
+            f"the new row {row} belongs to key group {group}, whose subtask has not registered the state; use it "
+            "in every subtask of the job, take another savepoint and edit that",
+        )
+
+
+def edited_operators(
+    source: FlinkSnapshots, version: int, edits: Sequence[StateEdit], others: frozenset[str]
+) -> tuple[EditedOperator, ...]:
+    """The operators of the edits, and others by their ids.
+
+    Raises UnsupportedError EDIT_UNSUPPORTED for state that is not keyed, and the errors of reads of the states.
+    """
+    snapshot = source.opened(version)
+    found: dict[str, list[EditedState]] = {each: [] for each in sorted(others)}
+    for edit in edits:
+        at = source.at(edit.state, version)
+        where = f"{snapshot.files.path}, state {edit.state}"
+        if isinstance(at, UnreadableAt):
+            raise at.error
+        if not isinstance(at, KeyedAt):
+            raise unsupported(where, f"only keyed state can be edited; {_PROCESSOR_API}")
+        if any(edit.state == each.edit.state for each in found.get(at.operator.id, ())):
+            raise unsupported(where, "the edit names the state twice; give all its rows in one")
+        found.setdefault(at.operator.id, []).append(EditedState(edit, at, where))
+    return tuple(_operator(snapshot, number, edited) for number, edited in found.items())
+
+
+def _operator(snapshot: OpenedSnapshot, number: str, edited: Sequence[EditedState]) -> EditedOperator:
+    operator, stored = snapshot.operator(number), snapshot.stored(number)
+    assert operator is not None
+    if stored.error is not None:
+        raise stored.error
+    indexes = tuple(each.index for each in operator.subtasks if each.managed_keyed is not None)
+    assert len(indexes) == len(stored.keyed)
+    return EditedOperator(snapshot, number, operator.max_parallelism, indexes, stored.keyed, tuple(edited))
+
+
+def notes_of(operator: EditedOperator) -> Iterator[str]:
+    """Yield what stays of keys whose rows are removed."""
+    if not any(each.edit.removed.num_rows for each in operator.edited):
+        return
+    edited = {each.at.form.name for each in operator.edited}
+    states = operator.snapshot.states().values()
+    timers = sorted(
+        each.name
+        for each in states
+        if each.identity[:2] == (operator.id, "keyed")
+        and isinstance(each.form, KeyedForm)
+        and each.form.kind == "timers"
+        and each.identity[2] not in edited
+    )
+    if timers:
+        yield (
+            f"timers of operator {operator.label} stay, also those of keys whose rows are removed: delete them in the "
+            f"same edit where the job must not be called for such a key ({', '.join(timers)})"
+        )

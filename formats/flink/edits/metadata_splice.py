@@ -1,0 +1,125 @@
+"""The file ``_metadata`` with other handles at some places, and all else byte for byte as it was.
+
+A handle is changed where its state is written anew, and where it names a file by the URI that the file had when Flink
+wrote it: the copy has the file in its own folder, and names it by its name there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from statestore.formats.flink.columns.program_writer import modified_utf8
+from statestore.formats.flink.snapshot.data_input import DataInput
+from statestore.formats.flink.snapshot.file_places import StoredHandle
+from statestore.formats.flink.snapshot.handle_fields import MODES
+from statestore.formats.flink.snapshot.handles import (
+    FileHandle,
+    KeyedHandle,
+    OperatorHandle,
+    RelativeHandle,
+    SegmentHandle,
+)
+from statestore.formats.flink.snapshot.metadata import SnapshotMetadata, parse_fields
+
+KEY_GROUPS, _OPERATOR, _RELATIVE, SAVEPOINT = b"\3", b"\4", b"\6", b"\7"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A handle, and where its bytes are."""
+
+    start: int
+    stop: int
+    handle: object
+
+
+@dataclass(frozen=True)
+class MetadataSpans:
+    """``_metadata`` as bytes and parsed, with the places of its handles; handles inside of others follow them."""
+
+    data: bytes
+    parsed: SnapshotMetadata
+    spans: tuple[Span, ...]
+
+
+class _Noting(DataInput):
+    """An input that takes note of handles."""
+
+    __slots__ = ("spans",)
+
+    def __init__(self, data: bytes, path: str) -> None:
+        super().__init__(data, path)
+        self.spans: list[Span] = []
+
+    def note(self, start: int, found: object) -> None:
+        if found is not None:
+            self.spans.append(Span(start, self.at, found))
+
+
+def metadata_spans(data: bytes, path: str) -> MetadataSpans:
+    """Parse a whole ``_metadata`` file. Raises as `parse_metadata`."""
+    source = _Noting(data, path)
+    parsed = parse_fields(source)
+    return MetadataSpans(data, parsed, tuple(sorted(source.spans, key=lambda each: (each.start, -each.stop))))
+
+
+def handles_outside(found: MetadataSpans, replaced: Sequence[KeyedHandle]) -> list[object]:
+    """The handles that stay, without those inside of the ``replaced`` ones of keyed state."""
+    kept: list[object] = []
+    at, own = 0, {id(each) for each in replaced}
+    for span in found.spans:
+        if span.start >= at and id(span.handle) in own:
+            at = span.stop
+        elif span.start >= at:
+            kept.append(span.handle)
+    return kept
+
+
+def spliced(found: MetadataSpans, change: Callable[[object], bytes | None]) -> bytes:
+    """The bytes with each handle for which ``change`` returns others replaced; inside of these nothing is asked."""
+    parts: list[bytes] = []
+    at = 0
+    for span in found.spans:
+        new = change(span.handle) if span.start >= at else None
+        if new is not None:
+            parts += [found.data[at : span.start], new]
+            at = span.stop
+    return b"".join([*parts, found.data[at:]])
+
+
+def named_in_folder(handle: object, names: Mapping[StoredHandle, str]) -> bytes | None:
+    """The bytes of a handle whose file the copy has in its folder by a name; None for one that stays as it is."""
+    if isinstance(handle, OperatorHandle) and isinstance(handle.stream, SegmentHandle):
+        return _operator_bytes(handle, relative_bytes(names[handle.stream], handle.stream.size))
+    if isinstance(handle, FileHandle | SegmentHandle):
+        return relative_bytes(names[handle], handle.size)
+    if isinstance(handle, RelativeHandle) and names[handle] != handle.path:
+        return relative_bytes(names[handle], handle.size)
+    return None
+
+
+def relative_bytes(name: str, size: int) -> bytes:
+    """A handle of a file in the folder of ``_metadata``."""
+    return _RELATIVE + _utf(name) + size.to_bytes(8, "big")
+
+
+def keyed_bytes(kind: bytes, first_group: int, offsets: Sequence[int], stream: bytes) -> bytes:
+    """A handle of key groups in a stream, of the type that savepoints have, or of an older one."""
+    numbers = b"".join(each.to_bytes(8, "big") for each in offsets)
+    return kind + first_group.to_bytes(4, "big") + len(offsets).to_bytes(4, "big") + numbers + stream
+
+
+def _operator_bytes(handle: OperatorHandle, stream: bytes) -> bytes:
+    """A handle of operator state in a file of its own."""
+    parts = [_OPERATOR, len(handle.states).to_bytes(4, "big")]
+    for state in handle.states:
+        offsets = b"".join(each.to_bytes(8, "big", signed=True) for each in state.offsets)
+        parts += [_utf(state.name), bytes([MODES.index(state.mode)])]
+        parts += [len(state.offsets).to_bytes(4, "big"), offsets]
+    return b"".join([*parts, stream])
+
+
+def _utf(text: str) -> bytes:
+    octets = modified_utf8(text)
+    return len(octets).to_bytes(2, "big") + octets

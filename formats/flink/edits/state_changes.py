@@ -1,0 +1,258 @@
+"""An edit of a keyed state as changes of its stored entries.
+
+An entry is what a stored key has: a value, an entry of a map, a timer, or a whole list. The rows of an edit are brought
+together by entry. Those that take the place of others, or are new, are written in the bytes of Flink's serializers; the
+key group of a new key follows from Java's hash code of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.edits import StateEdit
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink.columns.value_bytes import plain_values
+from statestore.formats.flink.edits.new_entries import EntryWriter, NotWrittenError
+from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.streams.keyed_columns import prefix_width
+from statestore.formats.flink.streams.state_form import PLACEMENT, POSITION, TIMESTAMP_MS, KeyedForm
+from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
+
+
+@dataclass(frozen=True)
+class ListChange:
+    """What becomes of a list: the positions that go, and the bytes of the elements that come, by position."""
+
+    removed: frozenset[int]
+    added: Mapping[int, bytes]
+
+
+@dataclass(frozen=True)
+class StateChanges:
+    """The changes of a state in ``form``, each of one entry, with what finds them among stored entries.
+
+    ``names`` are the columns that tell entries apart, ``rows`` has them for each change. ``removed`` and ``added`` are
+    masks of the changes with rows that go, and with rows that come; ``values`` are the stored values of the latter,
+    but for lists, which have ``lists``. Of entries that may be new, ``keys`` are the stored keys behind the key group,
+    and ``group`` is that group, else -1. ``columns``, ``order`` and ``hashes`` find the change of a key.
+    """
+
+    form: KeyedForm
+    groups: int
+    origin: str
+    names: tuple[str, ...]
+    rows: pa.Table = field(repr=False)
+    removed: Bools = field(repr=False)
+    added: Bools = field(repr=False)
+    values: pa.BinaryArray = field(repr=False)
+    lists: tuple[ListChange, ...] = field(repr=False)
+    keys: pa.BinaryArray = field(repr=False)
+    group: Ints = field(repr=False)
+    columns: tuple[pa.Array, ...] = field(repr=False)
+    order: Ints = field(repr=False)
+    hashes: npt.NDArray[np.uint64] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.removed)
+
+    @property
+    def width(self) -> int:
+        """The bytes of the key group in front of stored keys."""
+        return prefix_width(self.groups)
+
+    def found(self, columns: Mapping[str, pa.Array]) -> Ints:
+        """The change of each stored entry, by the columns of its key; -1 where it has none."""
+        mine = _comparable([columns[name] for name in self.names])
+        hashes = hash_keys(mine)
+        at = np.searchsorted(self.hashes, hashes)
+        result = np.full(len(hashes), -1)
+        rows = np.flatnonzero(at < len(self.hashes))
+        while len(rows):
+            rows = rows[self.hashes[at[rows]] == hashes[rows]]
+            same = keys_equal(mine, rows, self.columns, self.order[at[rows]])
+            result[rows[same]] = self.order[at[rows[same]]]
+            rows = rows[~same]  # two keys have one hash
+            at[rows] += 1
+            rows = rows[at[rows] < len(self.hashes)]
+        return result
+
+    @cached_property
+    def _new(self) -> tuple[Ints, Ints]:
+        """The changes whose entries may be new, by key group, and these groups."""
+        numbers = np.flatnonzero(~self.removed)
+        numbers = numbers[np.argsort(self.group[numbers], kind="stable")]
+        return numbers, self.group[numbers]
+
+    def new_groups(self) -> list[int]:
+        """The key groups of entries that may be new, ascending."""
+        return [int(each) for each in np.unique(self._new[1])]
+
+    def new_in(self, group: int) -> Ints:
+        """The changes in a key group whose entries may be new."""
+        numbers, groups = self._new
+        start, stop = np.searchsorted(groups, [group, group + 1])
+        return numbers[start:stop]
+
+    def named(self, number: int) -> str:
+        """The entry of a change, for messages."""
+        cells = {name: plain_values(self.rows.column(name).slice(number, 1).combine_chunks())[0] for name in self.names}
+        return ", ".join(f"{name}={value!r:.80}" for name, value in cells.items())
+
+    def refused(self, number: int, why: str) -> InvalidInputError:
+        """The error EDIT_REFUSED about a change."""
+        return _refusal(self.origin, f"the entry {self.named(number)} {why}")
+
+
+def unsupported(origin: str, why: str) -> UnsupportedError:
+    """The error EDIT_UNSUPPORTED about a state."""
+    return UnsupportedError(ErrorCode.EDIT_UNSUPPORTED, f"{origin}: {why}")
+
+
+def _refusal(origin: str, why: str) -> InvalidInputError:
+    return InvalidInputError(ErrorCode.EDIT_REFUSED, f"{origin}: {why}")
+
+
+def has_positions(form: KeyedForm) -> bool:
+    """Return whether an entry is a list, whose elements are rows."""
+    return form.kind == "list" and not form.whole
+
+
+def state_changes(
+    edit: StateEdit, form: KeyedForm, key: FlinkType | None, groups: int, columns: pa.Schema, origin: str
+) -> StateChanges:
+    """The changes that an edit makes to entries.
+
+    ``key`` is the type of keys as stored, ``columns`` are those of the state. Raises UnsupportedError EDIT_UNSUPPORTED
+    for values that cannot be written and for new keys whose key group is not known, InvalidInputError EDIT_REFUSED for
+    rows that contradict each other.
+    """
+    schema = pa.schema([each for each in columns if each.name in form.schema.names and each.name not in PLACEMENT])
+    names = tuple(name for name in form.row_key if name != POSITION)
+    if form.kind == "timers" and TIMESTAMP_MS not in names:
+        names = (*names, TIMESTAMP_MS)
+    removed, added = (_in_columns(rows, schema, origin) for rows in (edit.removed, edit.added))
+    every = pa.concat_tables([removed.select(names), added.select(names)])
+    compared = _comparable([_column(every, name) for name in names])
+    hashes = hash_keys(compared) if every.num_rows else np.empty(0, np.uint64)
+    number, first = _numbered(compared, hashes)
+    old, new = number[: removed.num_rows], number[removed.num_rows :]
+    has_old, has_new = (np.bincount(each, minlength=len(first)) > 0 for each in (old, new))
+    writer = EntryWriter(form, key, groups)
+    rows = every.take(pa.array(first))
+    try:
+        written = writer.values(added)
+        lists: tuple[ListChange, ...] = ()
+        if has_positions(form):
+            lists = _lists(len(first), (removed, old), (added, new), written, origin)
+            values = pa.repeat(pa.scalar(b"", pa.binary()), len(first))
+        else:
+            for rows_of, numbers in ((removed, old), (added, new)):
+                _check_single(rows_of, numbers, names, origin)
+            values = _placed(written, new, len(first))
+        fresh = np.flatnonzero(~has_old)
+        keys, group = writer.keys(rows.take(pa.array(fresh)))
+    except NotWrittenError as error:
+        raise unsupported(origin, str(error)) from error
+    except ValueError as error:
+        raise _refusal(origin, str(error)) from error
+    in_groups = np.full(len(first), -1)
+    in_groups[fresh] = group
+    order = np.argsort(hashes[first], kind="stable")
+    return StateChanges(
+        form,
+        groups,
+        origin,
+        names,
+        rows,
+        has_old,
+        has_new,
+        values,
+        lists,
+        _placed(keys, fresh, len(first)),
+        in_groups,
+        tuple(each.take(pa.array(first)) for each in compared),
+        order,
+        hashes[first][order],
+    )
+
+
+def _in_columns(rows: pa.Table, schema: pa.Schema, origin: str) -> pa.Table:
+    missing = [name for name in schema.names if name not in rows.schema.names]
+    if missing:
+        raise _refusal(origin, f"the edit's rows have no column {missing[0]}, expected {', '.join(schema.names)}")
+    try:
+        return rows.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
+        raise _refusal(origin, f"the edit's rows have other types than the state's: {error}") from error
+
+
+def _column(rows: pa.Table, name: str) -> pa.Array:
+    found = rows.column(name).combine_chunks()
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _comparable(columns: Sequence[pa.Array]) -> list[pa.Array]:
+    return [comparable(each, by_bits=True) for each in columns]
+
+
+def _numbered(columns: Sequence[pa.Array], hashes: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
+    """A number for each row, the same for rows with equal columns, and the first row of each number."""
+    _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
+    number, first = number.astype(np.int64), first.astype(np.int64)
+    while True:
+        other = np.flatnonzero(~keys_equal(columns, np.arange(len(number)), columns, first[number]))
+        if not len(other):
+            return number, first
+        # Other keys have the same hash: the first of them is a key of its own, with those that equal it.
+        same = other[keys_equal(columns, other, columns, np.full(len(other), other[0]))]
+        number[same], first = len(first), np.append(first, other[0])
+
+
+def _placed(values: pa.BinaryArray, places: Ints, count: int) -> pa.BinaryArray:
+    """The values at these places among ``count``, and no bytes at the others."""
+    at = np.full(count, -1)
+    at[places] = np.arange(len(places))
+    return pc.fill_null(values.take(pa.array(at, mask=at < 0)), b"")
+
+
+def _check_single(rows: pa.Table, numbers: Ints, names: Sequence[str], origin: str) -> None:
+    twice: Ints = np.flatnonzero(np.bincount(numbers) > 1)
+    if len(twice):
+        _refuse_twice(rows, int(np.flatnonzero(numbers == twice[0])[0]), names, origin)
+
+
+def _refuse_twice(rows: pa.Table, row: int, names: Sequence[str], origin: str) -> NoReturn:
+    cells = [f"{name}={plain_values(rows.column(name).slice(row, 1).combine_chunks())[0]!r:.80}" for name in names]
+    raise _refusal(origin, f"the edit has two rows {', '.join(cells)}, expected one")
+
+
+def _lists(
+    count: int, old: tuple[pa.Table, Ints], new: tuple[pa.Table, Ints], written: pa.BinaryArray, origin: str
+) -> tuple[ListChange, ...]:
+    """The changes of lists, by the numbers of their rows."""
+    gone: list[set[int]] = [set() for _ in range(count)]
+    come: list[dict[int, bytes]] = [{} for _ in range(count)]
+    for (rows, numbers), is_old in ((old, True), (new, False)):
+        octets = [b""] * len(numbers) if is_old else written.to_pylist()
+        for row, (number, place) in enumerate(zip(numbers.tolist(), rows.column(POSITION).to_pylist(), strict=True)):
+            if place is None or place < 0:
+                raise _refusal(origin, f"a row has position {place}; give elements the positions 0, 1, 2 of their list")
+            if place in (gone[number] if is_old else come[number]):
+                _refuse_twice(rows, row, rows.schema.names, origin)
+            if is_old:
+                gone[number].add(place)
+            else:
+                come[number][place] = octets[row]
+    return tuple(ListChange(frozenset(removed), added) for removed, added in zip(gone, come, strict=True))

@@ -1,0 +1,173 @@
+"""Real jobs of Flink that go on from edited snapshots, compared with a plain model whose state was always so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.flink.edited import planned, state_edit, written
+from support.flink.running.java_project import class_path
+from support.flink.running.job import Job, Snapshot, run_job
+from support.flink.snapshot_reads import rows_of, source_at
+
+from statestore.formats.edits import StateEdit
+from statestore.formats.flink.source import FlinkSource
+
+pytestmark = pytest.mark.slow
+
+BEFORE, AFTER, KEYS = 50, 20, 10
+ERASED, REPAIRED, INSERTED = "k0", "k1", "k99"
+OVERDUE = 55_000
+
+
+@dataclass
+class Known:
+    """The state of a key in the job ``Edited``."""
+
+    count: int | None = None
+    parts: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    ids: list[int] = field(default_factory=list)
+    timers: set[int] = field(default_factory=set)
+
+
+def model(events: Iterable[int], keys: dict[str, Known]) -> dict[tuple[str, int], int]:
+    """What events make of the keys; return the count of each key and timer that fired."""
+    last = 0
+    for number in events:
+        key = keys.setdefault(f"k{number % KEYS}", Known())
+        if key.count is None:
+            key.timers.add(60_000 + 10 * number)
+        key.count = (key.count or 0) + 1
+        part = f"p{number % 3}"
+        key.parts[part] = (key.parts.get(part, (0, False))[0] + 1, number % 2 == 0)
+        key.ids.append(number)
+        last = number
+    fired = {(name, time): key.count or 0 for name, key in keys.items() for time in key.timers if time <= last * 1000}
+    for name, time in fired:
+        keys[name].timers.remove(time)
+    return fired
+
+
+def edited_model(keys: dict[str, Known]) -> None:
+    del keys[ERASED]
+    keys[REPAIRED].count = 1000
+    keys[REPAIRED].ids = [7]
+    keys[REPAIRED].parts["p1"] = (500, True)
+    keys[REPAIRED].parts["extra"] = (9, False)
+    keys[INSERTED] = Known(5, {"p0": (3, True)}, [1, 2], {OVERDUE})
+
+
+def edits_of(source: FlinkSource) -> list[StateEdit]:
+    """The edit of `edited_model`, as rows that go and rows that come."""
+
+    def edit(state: str, added: list[dict[str, Any]]) -> StateEdit:
+        name = f"edited.{state}"
+        rows = rows_of(source, name)
+        keys = rows.column("key").to_pylist()
+        new = {tuple(row[each] for each in source.info(name).row_key) for row in added if row["key"] == REPAIRED}
+        place = [tuple(row[each] for each in source.info(name).row_key) for row in rows.to_pylist()]
+        whole = state == "ids"  # all elements of a list
+        gone = [
+            key == ERASED or (key == REPAIRED and (whole or at in new)) for key, at in zip(keys, place, strict=True)
+        ]
+        schema = pa.schema([each for each in rows.schema if each.name not in source.info(name).placement])
+        return state_edit(source, name, rows.filter(pa.array(gone)), pa.Table.from_pylist(added, schema))
+
+    moment = {"timestamp": OVERDUE * 1000, "timestamp_ms": OVERDUE}
+    return [
+        edit("count", [{"key": REPAIRED, "value": 1000}, {"key": INSERTED, "value": 5}]),
+        edit(
+            "ids",
+            [
+                {"key": REPAIRED, "position": 0, "value": 7},
+                {"key": INSERTED, "position": 0, "value": 1},
+                {"key": INSERTED, "position": 1, "value": 2},
+            ],
+        ),
+        edit(
+            "parts",
+            [
+                {"key": REPAIRED, "map_key": "p1", "map_value": {"f0": 500, "f1": True}},
+                {"key": REPAIRED, "map_key": "extra", "map_value": {"f0": 9, "f1": False}},
+                {"key": INSERTED, "map_key": "p0", "map_value": {"f0": 3, "f1": True}},
+            ],
+        ),
+        edit("event_user-timers", [{"key": INSERTED, **moment}]),
+    ]
+
+
+def seen_by(source: FlinkSource) -> dict[str, Known]:
+    """The state of each key, read from a snapshot."""
+    found: dict[str, Known] = {}
+    for row in rows_of(source, "edited.count").to_pylist():
+        found.setdefault(row["key"], Known()).count = row["value"]
+    for row in rows_of(source, "edited.parts").to_pylist():
+        value = row["map_value"]
+        found.setdefault(row["key"], Known()).parts[row["map_key"]] = (value["f0"], value["f1"])
+    for row in sorted(rows_of(source, "edited.ids").to_pylist(), key=lambda each: each["position"]):
+        found.setdefault(row["key"], Known()).ids.append(row["value"])
+    for row in rows_of(source, "edited.event_user-timers").to_pylist():
+        found.setdefault(row["key"], Known()).timers.add(row["timestamp_ms"])
+    return found
+
+
+def told_by(snapshot: Snapshot) -> tuple[dict[str, Known], dict[tuple[str, int], int]]:
+    """What the job itself saw since its start: the state of keys, without timers, and those that fired."""
+    found: dict[str, Known] = {}
+    fired: dict[tuple[str, int], int] = {}
+    for row in snapshot.truth:
+        key = row["key"]
+        if row["state"].startswith("fired-"):
+            fired[key, int(row["state"].removeprefix("fired-"))] = row["value"]
+        elif row["state"] == "count":
+            found.setdefault(key, Known()).count = row["value"]
+        elif row["state"] == "ids":
+            found.setdefault(key, Known()).ids = row["value"]
+        elif row["state"] == "parts":
+            pairs = row["value"]["$map"] if isinstance(row["value"], dict) else row["value"]
+            found.setdefault(key, Known()).parts = {part: (value[0], value[1]) for part, value in pairs}
+    return found, fired
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return class_path("jobs", tmp_path_factory.mktemp("programs"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "then"),
+    [
+        ("canonical", {"backend": "rocksdb"}, {"backend": "rocksdb", "parallelism": "3"}),
+        ("native", {"backend": "rocksdb"}, {"backend": "rocksdb"}),
+        ("chk", {"backend": "rocksdb"}, {"backend": "hashmap"}),
+        ("chk", {"backend": "hashmap", "compress": "true"}, {"backend": "rocksdb"}),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "-".join(each.values()),
+)
+def test_a_job_goes_on_from_what_was_edited(
+    kind: str, options: dict[str, str], then: dict[str, str], programs: str, tmp_path: Path
+) -> None:
+    first = run_job(programs, tmp_path / "first", Job("Edited", f"emit:{BEFORE},{kind}", tuple(options.items())))
+    source = source_at(first.snapshots[-1].folder)
+    keys: dict[str, Known] = {}
+    assert not model(range(BEFORE), keys)
+    assert seen_by(source) == keys
+
+    target = written(planned(source, edits_of(source)), tmp_path / "target")
+    edited_model(keys)
+    assert seen_by(target) == keys
+
+    start = (*then.items(), ("from", str(tmp_path / "target")))
+    steps = f"emit:{BEFORE + AFTER},canonical"  # the source goes on behind its last event
+    second = run_job(programs, tmp_path / "second", Job("Edited", steps, start))
+    fired = model(range(BEFORE, BEFORE + AFTER), keys)
+    assert seen_by(source_at(second.snapshots[-1].folder)) == keys
+    told, told_fired = told_by(second.snapshots[-1])
+    assert told_fired == fired
+    assert {(INSERTED, OVERDUE), (ERASED, 60_000 + 10 * BEFORE)} <= set(fired)
+    assert (ERASED, 60_000) not in fired
+    assert {name: Known(key.count, key.parts, key.ids) for name, key in keys.items()} == told
