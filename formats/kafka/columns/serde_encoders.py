@@ -65,7 +65,7 @@ def encoded(name: str, values: pa.Array, what: str) -> pa.BinaryArray:
         return values.cast(pa.binary())
     encode = serializer(name.strip())
     found = pa.array([encode(value) for value in values.to_pylist()], pa.binary())
-    if plain == "UUID" and not pc.all(pc.equal(found, values.cast(pa.binary()))).as_py() and len(found):
+    if plain == "UUID" and pc.any(pc.not_equal(found, values.cast(pa.binary()))).as_py():
         raise InvalidInputError(
             ErrorCode.WRONG_VALUE, f"{what}: expected UUIDs in lower-case letters with hyphens, as they are shown"
         )
