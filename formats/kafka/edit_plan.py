@@ -135,6 +135,7 @@ def shared_notes(application: str, written: Mapping[str, TopicRecords]) -> list[
         found.append(
             "A delete takes effect at the start. The erased bytes leave the topic when the broker has compacted the "
             "segments that hold them (cleanup.policy, segment.ms, min.compaction.lag.ms, delete.retention.ms), and a "
-            "local directory when RocksDB has compacted its tables."
+            "local directory when RocksDB has compacted its tables. The files of this folder name the erased keys: "
+            "delete them once they are applied."
         )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, joined_cells
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.changelogs.key_ranges import in_key_ranges
 from statestore.formats.kafka.changelogs.record_history import neighbours
 from statestore.formats.kafka.changelogs.record_log import END, RecordLog, keyed
@@ -23,6 +24,7 @@ from statestore.formats.kafka.columns.store_kinds import KINDS, logged_schema
 from statestore.formats.kernels.arrays import Ints
 
 CHANGELOG_SUFFIX = "-changelog"
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 KIND, KEY_SERDE, VALUE_SERDE = "kind", "key serde", "value serde"
 _OPTIONS = {KIND: "kind", KEY_SERDE: "keySerde", VALUE_SERDE: "valueSerde"}
 _NOT_SHOWN = ("tombstone", "record")
@@ -104,6 +106,8 @@ def check_editable(store: EditedStore) -> None:
             f"(topology.optimization), or a global store: put the corrected records into {store.topic} as any "
             "producer does, and every reader of the topic gets them"
         )
+    if not _TOPIC.fullmatch(store.topic):
+        raise store.refused(f"its changelog is topic {shown(store.topic, 80)}, which no topic of Kafka is called")
     for log in store.logs:
         _check_log(store, log)
 

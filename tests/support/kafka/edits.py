@@ -104,3 +104,25 @@ def _column(field: pa.Field, rows: Sequence[Row]) -> pa.Array:
     if pa.types.is_timestamp(field.type):
         return pa.array([None if value is None else value * 1000 for value in values], pa.int64()).cast(field.type)
     return pa.array(values, field.type)
+
+
+TOPIC = "shop-stock-changelog"
+Logged = tuple[int, int, bytes, bytes | None]
+"""A record: partition, timestamp, key and value."""
+
+
+def made_changelog(folder: Path, records: Sequence[Logged], topic: str = TOPIC) -> Path:
+    """Write a changelog as JSON lines into a folder, and return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {
+            "partition": partition,
+            "timestamp": timestamp,
+            "key": key.hex(),
+            "value": None if value is None else value.hex(),
+            "headers": [],
+        }
+        for partition, timestamp, key, value in records
+    ]
+    (folder / f"{topic}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    return folder
