@@ -6,13 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from support.kafka.edits import (
     edit_of,
+    made_changelog,
     planned,
     records_in,
     rows_table,
@@ -32,6 +34,9 @@ from support.kafka.running.application import (
 from support.kafka.running.application_reads import stores_file_of
 from support.kafka.running.broker import Broker, Record
 from support.kafka.running.random_input import START_MS, random_records
+
+from statestore.formats.edits import EditPlan
+from statestore.formats.kafka.edits.record_files import program
 
 pytestmark = pytest.mark.slow
 pytest_plugins = ["support.kafka.running.broker_fixtures"]
@@ -139,3 +144,97 @@ def test_an_application_goes_on_from_the_edited_state(
         last = answers(application)
         assert [row["value"] for row in last["visits"] if key_of(row) == key_of(window)] == [1_001]
         assert [row["value"] for row in last["prices"] if row["key"] == NEW_KEYS["long"]] == ["again"]
+
+
+# The program that produces the records
+
+
+def planned_of_broker(application: Application, folder: Path) -> tuple[EditPlan, list[Row]]:
+    """An edit of a table, read from the broker, and the rows that it makes; its files are in the folder."""
+    [part] = application.description.parts
+    topic, before = application.changelog(part.name), answers(application)[part.name]
+    application.close()
+    source = source_at(f"kafka://{application.broker.address}", stores_file_of(application))
+    removed, added, after = edited(part, before)
+    tables = (rows_table(source, topic, rows) for rows in (removed, added))
+    plan = planned(source, edit_of(source, topic, *tables))
+    written(plan, folder)
+    return plan, after
+
+
+@pytest.fixture(name="table")
+def table_application(
+    programs: str, broker: Broker, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Application]:
+    """A running application with one table in three partitions."""
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:40]
+    exactly_once = {"processing.guarantee": "exactly_once_v2"}
+    with running_application(programs, tmp_path, broker, Description(name, PARTS[1:2], 3, exactly_once)) as application:
+        put_input(application)
+        application.wait()
+        yield application
+
+
+def command_in(folder: Path) -> list[str]:
+    """The options that the instructions name."""
+    lines = (folder / "README.md").read_text("utf-8").splitlines()
+    [command] = [line.split() for line in lines if line.startswith("    python produce.py HOST:PORT")]
+    return command[3:]
+
+
+def test_the_command_of_the_instructions_writes_once(table: Application, tmp_path: Path) -> None:
+    """A topic that has gained records since is not written to."""
+    plan, after = planned_of_broker(table, tmp_path / "target")
+    topic = table.changelog("prices")
+    seen = plan.opened(str(tmp_path / "target"))
+    wanted = sorted(map(repr, rows_table(seen, topic, after).to_pylist()))
+    assert sorted(map(repr, state_table(seen, topic).to_pylist())) == wanted
+
+    options = command_in(tmp_path / "target")
+    assert options[0] == "--expect-end"
+    done = produce(tmp_path / "target", table.broker.address, *options)
+    assert (done.returncode, done.stdout) == (0, f"3 records written to {topic}\n"), done.stderr
+    count = len(table.broker.records(topic))
+    again = produce(tmp_path / "target", table.broker.address, *options)
+    assert again.returncode == 1 and "make the edit anew; nothing was written" in again.stderr
+    assert len(table.broker.records(topic)) == count
+
+    table.start()
+    table.wait()
+    assert shown(answers(table)["prices"]) == shown(after)
+
+
+def test_an_open_transaction_is_found_before_anything_is_written(table: Application, tmp_path: Path) -> None:
+    planned_of_broker(table, tmp_path / "target")
+    topic, settings = table.changelog("prices"), {"bootstrap.servers": table.broker.address}
+    other = Producer({**settings, "transactional.id": "another"})
+    other.init_transactions(60)
+    other.begin_transaction()
+    other.produce(topic, b"v", b"k", partition=1)
+    other.flush(60)
+    before = len(table.broker.records(topic))
+    done = produce(tmp_path / "target", table.broker.address, *command_in(tmp_path / "target"))
+    other.abort_transaction(60)
+    assert done.returncode == 1 and "partition 1 of" in done.stderr
+    assert len(table.broker.records(topic)) == before
+
+
+def test_all_records_are_written_or_none(table: Application, tmp_path: Path) -> None:
+    planned_of_broker(table, tmp_path / "target")
+    topic = table.changelog("prices")
+    before = len(table.broker.records(topic))
+    with (tmp_path / "target" / f"{topic}.jsonl").open("a", encoding="utf-8") as file:
+        large = {"partition": 0, "timestamp": START_MS, "key": "61", "value": "00" * (4 << 20), "headers": []}
+        file.write(json.dumps(large) + "\n")
+    done = produce(tmp_path / "target", table.broker.address)
+    assert done.returncode != 0 and "too large" in done.stderr.lower()
+    assert len(table.broker.records(topic)) == before
+
+
+def test_a_topic_that_is_not_there_is_named(broker: Broker, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    made_changelog(target, [(0, START_MS, b"k", b"v")], "no-such-changelog")
+    (target / "produce.py").write_text(program(), "utf-8")
+    done = produce(target, broker.address)
+    assert done.returncode == 1 and "topic no-such-changelog" in done.stderr
+    assert "nothing was written" in done.stderr

@@ -33,7 +33,7 @@ class FolderTarget:
         return (self.folder / path).open("xb")
 
 
-def source_at(path: Path, stores: Path | None = None, **options: str) -> Source:
+def source_at(path: Path | str, stores: Path | None = None, **options: str) -> Source:
     """The source at a path; ``stores``: the file with what is true of its stores."""
     given = dict(options) if stores is None else {"storesfile": str(stores), **options}
     return open_state(parse_location(str(path)), given)
