@@ -33,7 +33,7 @@ class FolderTarget:
         return (self.folder / path).open("xb")
 
 
-def source_at(path: Path | str, stores: Path | None = None, **options: str) -> Source:
+def source_at(path: Path | str, stores: Path | None = None, /, **options: str) -> Source:
     """The source at a path; ``stores``: the file with what is true of its stores."""
     given = dict(options) if stores is None else {"storesfile": str(stores), **options}
     return open_state(parse_location(str(path)), given)
@@ -70,8 +70,9 @@ def written(plan: EditPlan, folder: Path) -> dict[str, int]:
     folder.mkdir()
     target, sizes = FolderTarget(folder), dict[str, int]()
     for part in plan.parts():
-        sizes |= plan.write(part, target)
-    return sizes | plan.finish(target)
+        sizes.update(plan.write(part, target))
+    sizes.update(plan.finish(target))
+    return sizes
 
 
 def records_in(folder: Path, topic: str) -> list[Row]:
@@ -114,7 +115,7 @@ Logged = tuple[int, int, bytes, bytes | None]
 def made_changelog(folder: Path, records: Sequence[Logged], topic: str = TOPIC) -> Path:
     """Write a changelog as JSON lines into a folder, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [
+    lines: list[Row] = [
         {
             "partition": partition,
             "timestamp": timestamp,

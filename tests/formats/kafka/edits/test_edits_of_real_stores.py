@@ -163,8 +163,8 @@ def test_a_brokers_log_is_edited(tmp_path: Path) -> None:
     text = (tmp_path / "target" / "README.md").read_text("utf-8")
     assert f"--expect-end {found['changelog']}=" in text
     [told] = [line for line in text.splitlines() if "--expect-end" in line]
-    ends = dict(map(int, each.split(":")) for each in told.rpartition("=")[2].split(","))
-    assert all(ends[partition] > offset for partition, offset in last.items())
+    ends = dict(each.split(":") for each in told.rpartition("=")[2].split(","))
+    assert all(int(ends[f"{partition}"]) > offset for partition, offset in last.items())
 
 
 def test_other_states_stay_as_they_are(tmp_path: Path) -> None:
