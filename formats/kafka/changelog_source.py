@@ -194,12 +194,10 @@ class ChangelogSource(Source):
 
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
         notes = shared_notes("the application", written)
-        stores = [topic for topic, each in written.items() if each.erased]
-        if stores:
+        if any(each.erased for each in written.values()):
             notes.append(
-                "To leave no copy of erased rows on the machines of the application either, delete the folders of the "
-                f"stores of {', '.join(stores)} in its state.dir while it is stopped, with their tasks' .checkpoint "
-                "files; the application restores them from the changelogs."
+                "To leave no copy of erased rows on the machines of the application either, delete its folder in "
+                "state.dir on each of them while it is stopped; it restores its stores from the changelogs."
             )
         return notes
 

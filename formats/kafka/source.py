@@ -20,7 +20,6 @@ from statestore.formats.jobs import Job, JobInput
 from statestore.formats.kafka.changelogs.record_log import RecordLog
 from statestore.formats.kafka.columns.store_kinds import row_schema
 from statestore.formats.kafka.directory.applications import Application, StorePartition, find_applications
-from statestore.formats.kafka.directory.state_directory import ROCKSDB
 from statestore.formats.kafka.directory.store_facts import (
     NO_TABLE_FILE,
     StoreFacts,
@@ -239,18 +238,12 @@ class ApplicationSource(Source):
 
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
         notes = shared_notes(f"application {self.application.name}", written)
-        erased = [state for state, each in written.items() if each.erased]
-        folders = [
-            f"{self.path}/{folder}"
-            for state in erased
-            for each in self.store(state).partitions
-            for folder in dict.fromkeys(_store_folder(database.path) for database in each.databases)
-        ]
+        tasks = (each.task for state in written if written[state].erased for each in self.store(state).partitions)
+        folders = ", ".join(f"{self.path}/{task}" for task in dict.fromkeys(tasks))
         if folders:
             notes.append(
-                f"To leave no copy of erased rows, delete these folders while the application is stopped, with their "
-                f"tasks' .checkpoint files, here and on every other machine: {', '.join(folders)}; the application "
-                "restores them from the changelogs."
+                "To leave no copy of erased rows, delete these folders of tasks while the application is stopped, here "
+                f"and on every machine that has them: {folders}; the application restores them from its changelogs."
             )
         return notes
 
@@ -280,12 +273,6 @@ def partition_note(facts: StoreFacts) -> str:
         sorted({family.name for database in facts.databases for family in database.families if family.has_rows})
     )
     return f"{place}: {'; '.join(parts)}; {closed[offsets.closed_cleanly]}; families with rows: {families or 'none'}"
-
-
-def _store_folder(database: str) -> str:
-    """The folder with all databases of a store partition: one database, or the segments beside it."""
-    folder = database.rpartition("/")[0]
-    return database if folder.rpartition("/")[2] == ROCKSDB else folder
 
 
 def open_directory(location: Location, settings: StoreSettings) -> ApplicationSource:

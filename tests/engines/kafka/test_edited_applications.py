@@ -123,7 +123,11 @@ def test_an_application_goes_on_from_the_edited_state(
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"{3 * len(PARTS)} records written")
         if wiped:
-            shutil.rmtree(application.state_directory)
+            [note] = [note for note in plan.notes if "delete these folders" in note]
+            tasks = list(application.state_directory.glob("*_*"))
+            assert tasks and all(f"{task}" in note for task in tasks)
+            for task in tasks:
+                shutil.rmtree(task)
         [record] = [each for each in records_in(target, application.changelog("menu")) if each["key"] == b"a new key"]
         # A versioned store is asked for the keys that were put.
         put = Record(NEW_KEYS["string"], NEW_VALUES["string"], record["timestamp"])
