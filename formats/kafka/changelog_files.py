@@ -107,6 +107,13 @@ class FileTopics:
                     "replica",
                 )
 
+    def partition_count(self, topic: str) -> None:
+        """Files have the partitions that have records, and those that were copied."""
+
+    def end_offsets(self, topic: str, logs: Sequence[RecordLog]) -> Mapping[int, int]:
+        """The ends of logs of segments; of exports they are not known, which have no markers of transactions."""
+        return {log.partition: log.findings.next_offset for log in logs if log.findings.markers_known}
+
     def size(self, topic: str) -> tuple[int, int]:
         """Bytes and number of the files of a topic."""
         sizes = [Path(file).stat().st_size for file in self.files[topic]]

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Protocol
 
+from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, changelog_schema
 from statestore.formats.kafka.changelog_files import SUFFIX, file_topics
 from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
+from statestore.formats.kafka.edit_plan import kafka_edit_plan, shared_notes
+from statestore.formats.kafka.edits.edited_records import TopicRecords
+from statestore.formats.kafka.edits.edited_store import EditedStore
+from statestore.formats.kafka.edits.overlaid_logs import overlaid
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, is_complete, known_store
 from statestore.formats.kafka.log_wholeness import Wholeness
 from statestore.formats.kafka.store_settings import Given, StoreSettings
 from statestore.formats.kafka.stores.kind_detection import KindGuess
-from statestore.formats.places.locations import Location, not_local
+from statestore.formats.places.locations import Location, not_local, parse_location
 
 _OFFSETS = re.compile(r"\d+|\d+:\d+(,\d+:\d+)*")
 
@@ -60,6 +66,12 @@ class Topics(Protocol):
 
     def lost(self, topic: str, logs: Sequence[RecordLog]) -> Iterable[FileFinding]:
         """Return what the logs of a topic lack that once was there."""
+
+    def partition_count(self, topic: str) -> int | None:
+        """The number of partitions of a topic; None where only those with records are known."""
+
+    def end_offsets(self, topic: str, logs: Sequence[RecordLog]) -> Mapping[int, int]:
+        """The offset behind the last one of each partition that a broker has; none where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,53 @@ class ChangelogSource(Source):
     def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
         """Return what the logs have lost, as the files beside them show."""
         return tuple(self.topics.lost(state, self.changelog(state).logs))
+
+    # Edits
+
+    def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
+        """The records that topics get. Raises as `kafka_edit_plan`."""
+        now = time.time_ns() // 1_000_000
+        return kafka_edit_plan(self, edits, options, self._edited_store, now, self._edit_notes, self._ends)
+
+    def with_records(self, path: str, files: Mapping[str, str]) -> ChangelogSource:
+        """The topics with the records in files at ``path`` behind their own; ``files``: their names by topic."""
+        known = dict(self.known)
+        for topic, file in files.items():
+            found = self.changelog(topic)
+            known[topic] = KnownChangelog(overlaid(found.logs, f"{path}/{file}"), found.store)
+        return replace(self, location=parse_location(path), known=known)
+
+    def _edited_store(self, topic: str) -> EditedStore:
+        found, where = self.changelog(topic), f"changelog {topic} of {self.path}"
+        store = found.store
+        edited = EditedStore(
+            where,
+            topic,
+            topic,
+            store.form,
+            store.guessed,
+            store.retention,
+            found.logs,
+            self.topics.partition_count(topic),
+        )
+        if self.settings.until_offset is not None or self.settings.until_time is not None:
+            raise edited.refused(
+                "it is read up to a moment (untilOffset, untilTime), and records of an edit come at its end; leave "
+                "these options out"
+            )
+        return edited
+
+    def _ends(self, topic: str) -> Mapping[int, int]:
+        return self.topics.end_offsets(topic, self.changelog(topic).logs)
+
+    def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
+        notes = shared_notes("the application", written)
+        if any(each.erased for each in written.values()):
+            notes.append(
+                "To leave no copy of erased rows on the machines of the application either, delete its folder in "
+                "state.dir on each of them while it is stopped; it restores its stores from the changelogs."
+            )
+        return notes
 
     def _given(self, topic: str) -> Given:
         """Return the settings of a topic: under its name, or the one store whose changelog it is."""

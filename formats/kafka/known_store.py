@@ -28,7 +28,8 @@ class KnownStore:
     """A store of an application.
 
     ``facts`` are texts for users: what the kind and the serdes are, who said so, and the evidence of a guess.
-    ``shown_kind`` is the kind for users: it says whether it is a guess.
+    ``shown_kind`` is the kind for users: it says whether it is a guess. ``guessed`` are the facts of "kind" and SERDES
+    that nobody has given: of the kind those that files do not prove, of serdes all.
     """
 
     name: str
@@ -37,6 +38,7 @@ class KnownStore:
     retention: int | None
     facts: Mapping[str, str]
     shown_kind: str
+    guessed: frozenset[str] = frozenset()
 
     @property
     def is_known(self) -> bool:
@@ -78,14 +80,17 @@ def known_store(name: str, partitions: tuple[StorePartition, ...], given: Given,
     for what, name_given, each, sample in zip(
         SERDES, (given.key_serde, given.value_serde), guesses, samples, strict=True
     ):
-        stated = name_given and with_sample(name_given, itertools.chain(*sample))
-        serdes[what] = stated or each.name
-        facts[what] = _stated(stated and shown_serde(stated), each.name, each.certain, each.evidence)
+        sampled = name_given and with_sample(name_given, itertools.chain(*sample))
+        serdes[what] = sampled or each.name
+        facts[what] = _stated(sampled and shown_serde(sampled), each.name, each.certain, each.evidence)
     form = StoreForm(kind or UNKNOWN_KIND, serdes[SERDES[0]], serdes[SERDES[1]], given.window_size)
     if "window_end" in row_schema(form).names:
         facts["window size"] = "not given, so window_end is null" if given.window_size is None else "given"
     shown = UNKNOWN if kind is None else kind if given.kind or found.certain else f"{kind} (guessed)"
-    return KnownStore(name, partitions, form, given.retention, facts, shown)
+    stated = {"kind": kind is not None and (given.kind is not None or found.certain)}
+    stated |= zip(SERDES, (given.key_serde is not None, given.value_serde is not None), strict=True)
+    guessed = frozenset(what for what, is_stated in stated.items() if not is_stated)
+    return KnownStore(name, partitions, form, given.retention, facts, shown, guessed)
 
 
 def _alike(kind: str, guess: str | None) -> bool:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.jobs import Job, JobInput
+from statestore.formats.kafka.changelogs.record_log import RecordLog
 from statestore.formats.kafka.columns.store_kinds import row_schema
 from statestore.formats.kafka.directory.applications import Application, StorePartition, find_applications
 from statestore.formats.kafka.directory.store_facts import (
@@ -25,24 +28,34 @@ from statestore.formats.kafka.directory.store_facts import (
     store_facts,
 )
 from statestore.formats.kafka.directory.unlisted_files import unlisted_files
+from statestore.formats.kafka.directory_log import DirectoryLog
+from statestore.formats.kafka.edit_plan import kafka_edit_plan, shared_notes
+from statestore.formats.kafka.edited_at import edited_at
+from statestore.formats.kafka.edits.edited_records import TopicRecords
+from statestore.formats.kafka.edits.edited_store import EditedStore
+from statestore.formats.kafka.edits.overlaid_logs import overlaid
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
 from statestore.formats.kafka.schemas.schema_files import public_serde
-from statestore.formats.kafka.store_at import VERSION, DatabasePart, state_schema, store_at
+from statestore.formats.kafka.store_at import VERSION, DatabasePart, VersionedAt, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings, StoreUse
 from statestore.formats.places.folder import folder_at
-from statestore.formats.places.locations import Location
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.values.times import format_time
 
 
 @dataclass(frozen=True)
 class ApplicationSource(Source):
-    """An application as it stood when it was opened. ``known`` is a cache of what is known of its stores."""
+    """An application as it stood when it was opened. ``known`` is a cache of what is known of its stores.
+
+    ``records`` are the paths of records by store that its changelog gets by an edit, and which are shown as applied.
+    """
 
     location: Location
     application: Application
     settings: StoreSettings
     known: dict[str, KnownStore] = field(default_factory=dict, repr=False, compare=False)
+    records: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -118,6 +131,9 @@ class ApplicationSource(Source):
 
     def at(self, state: str, version: int) -> StateAt:
         given = self.settings
+        if state in self.records:
+            logs = overlaid(self._logs(state), self.records[state])
+            return edited_at(self.store(state), logs, hide_expired=given.hide_expired)
         return store_at(
             self.application.folder,
             self.store(state),
@@ -169,6 +185,67 @@ class ApplicationSource(Source):
         """Return the table files that no MANIFEST lists, so that no read has their rows."""
         databases = [database for each in self.store(state).partitions for database in each.databases]
         return [found for each in databases for found in unlisted_files(self.application.folder, each)]
+
+    # Edits
+
+    def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
+        """The records that the changelogs of stores get. Raises as `kafka_edit_plan`."""
+        now = time.time_ns() // 1_000_000
+        return kafka_edit_plan(self, edits, options, self._edited_store, now, self._edit_notes)
+
+    def with_records(self, path: str, files: Mapping[str, str]) -> ApplicationSource:
+        """The application at ``path`` with the records in files there; ``files``: their names by store."""
+        location = parse_location(path)
+        return replace(self, location=location, records={name: f"{path}/{file}" for name, file in files.items()})
+
+    def _logs(self, state: str) -> tuple[RecordLog, ...]:
+        store = self.store(state)
+        allowed = self.settings.allow_unflushed
+        return tuple(DirectoryLog(self.application.folder, store, each, allowed) for each in store.partitions)
+
+    def _edited_store(self, state: str) -> EditedStore:
+        """What an edit needs to know of a store.
+
+        Raises InvalidInputError EDIT_REFUSED where its files may be behind its changelog.
+        """
+        store, where = self.store(state), f"store {state} of {self.path}"
+        topics = {topic for each in self.facts(state) for topic, _ in each.offsets.changelog}
+        found = EditedStore(
+            where,
+            state,
+            next(iter(topics)) if len(topics) == 1 else "",
+            store.form,
+            store.guessed,
+            store.retention,
+            self._logs(state),
+        )
+        if any(each.is_global for each in store.partitions):
+            raise found.refused(
+                "it is a global store, which has no changelog: put the corrected records into its input topic"
+            )
+        notices = notices_of(self.application, store.partitions)
+        if notices:
+            raise found.refused(f"its files may be behind its changelog ({notices[0]}); edit the changelog itself")
+        if len(topics) != 1:
+            named = ", ".join(sorted(topics)) or "none"
+            raise found.refused(
+                f"found {named} as its changelog topic in the offsets of the directory, expected one; edit the "
+                "changelog itself: the topic of a broker, or an export of it"
+            )
+        at = self.at(state, VERSION)
+        times = {} if not isinstance(at, VersionedAt) else at.stream_times()
+        return replace(found, stream_times=times)
+
+    def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
+        notes = shared_notes(f"application {self.application.name}", written)
+        tasks = (each.task for state in written if written[state].erased for each in self.store(state).partitions)
+        folders = ", ".join(f"{self.path}/{task}" for task in dict.fromkeys(tasks))
+        if folders:
+            notes.append(
+                "To leave no copy of erased rows, delete these folders of tasks while the application is stopped, here "
+                f"and on every machine that has them: {folders}; the application restores them from its changelogs."
+            )
+        return notes
 
     def facts(self, state: str) -> list[StoreFacts]:
         """Offsets, sizes and problems of each partition of a store."""

@@ -235,6 +235,11 @@ class VersionedAt(StoreAt, HoldsPast):
             shown = self._shown(batch, part)
             yield without_expired(shown) if self.hide_expired else shown
 
+    def stream_times(self) -> dict[int, int]:
+        """The greatest time in the rows of each partition, in milliseconds."""
+        found = {each.partition: self._stream_time(each) for each in self.store.partitions}
+        return {number: time for number, time in found.items() if number is not None and time is not None}
+
     def _stream_time(self, partition: StorePartition) -> int | None:
         found = [stream_time_of_versions(database) for database in self._databases(partition)]
         return max((each for each in found if each is not None), default=None)

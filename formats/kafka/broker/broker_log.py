@@ -200,6 +200,14 @@ class BrokerTopics:
                 found.append(BrokerLog(self.address, topic, partition, *ends))
             return tuple(found)
 
+    def partition_count(self, topic: str) -> int:
+        """The number of partitions of a topic."""
+        return len(self.partitions[topic])
+
+    def end_offsets(self, topic: str, logs: Sequence[RecordLog]) -> Mapping[int, int]:
+        """The ends of the partitions when the logs were opened."""
+        return {log.partition: log.findings.next_offset for log in logs}
+
     def size(self, topic: str) -> tuple[int | None, int | None]:
         """A broker does not say how many bytes and files a topic has."""
         return None, None

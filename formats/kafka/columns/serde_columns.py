@@ -65,7 +65,7 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
         return avro_serde(name)
     if is_protobuf(name):
         return protobuf_serde(name)
-    wrapped = _WRAPPED.fullmatch(name.strip())
+    wrapped = WRAPPED.fullmatch(name.strip())
     if wrapped is not None:
         inner = cell_serde(wrapped[2], window_size)
         return _WRAPPERS[wrapped[1].lower()](inner, window_size)
@@ -161,7 +161,7 @@ def _json(cells: Cells, origin: Origin, whole: Cells | None = None) -> pa.String
     found = _text(cells, origin, expected, whole)
     wrong = np.zeros(len(cells), bool)
     # Python's scanner of JSON is compiled; Arrow's takes objects of one shape only.
-    bad = [index for index, text in enumerate(found.to_pylist()) if text is not None and not _is_json(text)]
+    bad = [index for index, text in enumerate(found.to_pylist()) if text is not None and not is_json(text)]
     wrong[bad] = True
     origin.refuse(cells if whole is None else whole, wrong, expected)
     return found
@@ -201,7 +201,7 @@ def _json_by_ids(name: str) -> CellSerde:
     return CellSerde(name, pa.string(), decode_known)
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
     text = text.strip(" \t\r\n")
     try:
         return _scan_json(text)[1] == len(text)
@@ -329,7 +329,7 @@ _NUMPY = {
     "Float": ("f", "f4"),
     "Double": ("d", "f8"),
 }
-_WRAPPED = re.compile(r"(list|time-windowed|session-windowed)<(.*)>", re.IGNORECASE)
+WRAPPED = re.compile(r"(list|time-windowed|session-windowed)<(.*)>", re.IGNORECASE)
 _WRAPPERS = {"list": _list_of, "time-windowed": _time_windowed, "session-windowed": _session_windowed}
 _JSON_SERDES: dict[str, Decode] = {
     "json": _json,

@@ -1,0 +1,385 @@
+"""Edits of a store's rows as records of its changelog: a null value for a row that goes, a value for one that comes.
+
+A row that is there keeps the bytes of its key, its partition and, unless it changes, the bytes of its value. Timestamps
+are those of the rows where the store keeps them. A version that goes becomes a tombstone at its own time, or at the
+first one that the store still accepts, and in other stores a row goes at the time of the edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.edits import EditOptions, StateEdit
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.kafka.columns.header_columns import HEADERS
+from statestore.formats.kafka.columns.record_encoders import (
+    SESSIONS,
+    WINDOWS,
+    kept_headers,
+    kept_timestamps,
+    record_keys,
+)
+from statestore.formats.kafka.columns.serde_encoders import encoded
+from statestore.formats.kafka.columns.time_columns import window_ends
+from statestore.formats.kafka.edits.edited_store import (
+    KEY_SERDE,
+    VALUE_SERDE,
+    EditedStore,
+    check_editable,
+    last_times,
+    present_records,
+    segment_times,
+    stream_time,
+    user_keys,
+)
+from statestore.formats.kafka.edits.edited_units import StoredRow, cells_of_rows, found_units, rows_of
+from statestore.formats.kafka.edits.partitioning import fitting_counts, murmur2, partitions_of
+from statestore.formats.kafka.stores.visibility import EXPIRED, is_visible, marks_expired
+from statestore.formats.kernels.arrays import Ints
+
+PARTITIONS = "partitions"
+"""The setting of an edit that names the number of partitions of the topic."""
+RECORDS = pa.schema(
+    [
+        pa.field("partition", pa.int32(), False),
+        pa.field("timestamp", pa.int64(), False),
+        pa.field("key", pa.binary(), False),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS, False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TopicRecords:
+    """Records for a topic (RECORDS), in the order in which they are to be written, and what to know about them."""
+
+    topic: str
+    records: pa.Table
+    notes: tuple[str, ...] = ()
+
+    @property
+    def erased(self) -> int:
+        """The number of records that delete."""
+        return int(self.records.column("value").null_count)
+
+
+@dataclass
+class _Plan:
+    """The parts of an edit: rows to delete, and positions of added rows with the record they replace, if any."""
+
+    erased: list[StoredRow] = field(default_factory=list)
+    kept: list[tuple[int, StoredRow]] = field(default_factory=list)
+    new: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Records in columns; ``key`` and ``value`` of type binary, the others numbers."""
+
+    partition: Ints
+    timestamp: Ints
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+
+
+def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now: int) -> TopicRecords:
+    """Return the records that make the changelog so. ``now`` is the time of the edit in milliseconds.
+
+    Raises UnsupportedError EDIT_UNSUPPORTED, and InvalidInputError EDIT_REFUSED, WRONG_VALUE or INVALID_OPTION.
+    """
+    check_editable(store)
+    added = rows_of(store, edit.added)
+    plan = _planned(store, edit)
+    notes: list[str] = []
+    times = _Times(store)
+    parts = [_deletes(store, plan.erased, now, times, notes)]
+    if len(added):
+        chosen = [number for number, _ in plan.kept] + plan.new
+        keys, partition = _places(store, plan, added, options, notes)
+        rows = added.take(pa.array(chosen, pa.int64()))
+        parts.append(_puts(store, plan, rows, keys, partition, now))
+        _check_times(store, plan, rows, parts[-1], times, options)
+        _check_derived(store, edit, chosen, rows, options)
+    found = _ordered(store, parts)
+    if store.kind.segmented and store.retention is None and len(found):
+        notes.append(
+            f"{store.where}: its retention was not given (option retention), so it was not checked that no row of the "
+            "edit has expired; the application drops those that have"
+        )
+    return TopicRecords(store.topic, found, tuple(notes))
+
+
+def _planned(store: EditedStore, edit: StateEdit) -> _Plan:
+    plan = _Plan()
+    for unit in found_units(store, edit).values():
+        if not unit.added:
+            plan.erased += unit.stored
+        elif len(unit.added) > 1:
+            raise store.refused(
+                f"the edit adds {len(unit.added)} rows with one {' and '.join(store.unit)}, expected one"
+            )
+        elif len(unit.stored) > 1:
+            places = ", ".join(f"partition {row.partition} as {row.key.hex()}" for row in unit.stored)
+            raise store.refused(f"a row that changes is there several times: {places}; delete the rows, or leave them")
+        elif unit.stored:
+            plan.kept.append((unit.added[0], unit.stored[0]))
+        else:
+            plan.new.append(unit.added[0])
+    return plan
+
+
+# Deletes
+
+
+class _Times:
+    """The stream time of each partition, looked up once."""
+
+    def __init__(self, store: EditedStore) -> None:
+        self._store, self._known = store, dict[int, int]()
+        self._logs = {log.partition: log for log in store.logs}
+
+    def of(self, partition: int) -> int:
+        if partition not in self._known:
+            log = self._logs.get(partition)
+            self._known[partition] = -1 if log is None else stream_time(self._store, log)
+        return self._known[partition]
+
+    def oldest(self, partition: int) -> int:
+        """The first time of which a versioned store still accepts a version."""
+        if self._store.retention is None:
+            raise UnsupportedError(
+                ErrorCode.EDIT_UNSUPPORTED,
+                f"{self._store.where}: a versioned store ignores versions older than its history retention, which "
+                "nothing here names; give it with option retention (milliseconds)",
+            )
+        return max(self.of(partition) - self._store.retention, 0)
+
+
+def _deletes(store: EditedStore, rows: Sequence[StoredRow], now: int, times: _Times, notes: list[str]) -> _Written:
+    moments = np.full(len(rows), now, np.int64)
+    if store.kind.has_past and rows:
+        begin = _cells(store, rows, "valid_from") // 1000
+        least = np.array([times.oldest(row.partition) for row in rows], np.int64)
+        moments = np.maximum(begin, least)
+        late = int(np.count_nonzero(begin < least))
+        notes.append(
+            f"{store.where}: only the newest version of {len(rows)} deleted keys goes; their earlier versions stay in "
+            "its history until they expire"
+        )
+        if late:
+            notes.append(
+                f"{store.where}: {late} deleted versions are older than the history retention, so they end at the "
+                "first moment that the store accepts, and what was before it stays in its history until it expires"
+            )
+    return _Written(
+        np.array([row.partition for row in rows], np.int64),
+        moments,
+        pa.array([row.key for row in rows], pa.binary()),
+        pa.nulls(len(rows), pa.binary()),
+        pa.array([[]] * len(rows), HEADERS),
+    )
+
+
+def _cells(store: EditedStore, rows: Sequence[StoredRow], name: str) -> Ints:
+    at = store.schema.names.index(name)
+    return np.array([row.cells[at] for row in rows], np.int64)
+
+
+# Rows that come
+
+
+def _places(
+    store: EditedStore, plan: _Plan, added: pa.RecordBatch, options: EditOptions, notes: list[str]
+) -> tuple[pa.Array, Ints]:
+    """The keys and partitions of the records: those of now, and for new rows those of the serde and the partitioner."""
+    stored = pa.array([row.key for _, row in plan.kept], pa.binary())
+    partition = np.array([row.partition for _, row in plan.kept], np.int64)
+    if not plan.new:
+        return stored, partition
+    store.given(KEY_SERDE)
+    rows = added.take(pa.array(plan.new, pa.int64()))
+    own = encoded(store.form.key_serde, rows.column("key"), f"{store.where}, column key")
+    keys = record_keys(store.kind, own, rows)
+    placed = partitions_of(murmur2(cells_of(own)), _count(store, options, notes))
+    return pa.concat_arrays([stored, keys]), np.concatenate([partition, placed])
+
+
+def _count(store: EditedStore, options: EditOptions, notes: list[str]) -> int:
+    """The number of partitions with which the default partitioner puts the present keys where they are."""
+    given = store.partitions if store.partitions is not None else _partitions_given(store, options)
+    found = [(log.partition, user_keys(store, log)) for log in store.logs]
+    hashes = np.concatenate([np.empty(0, np.uint32), *(murmur2(keys) for _, keys in found)])
+    places = np.concatenate([np.empty(0, np.int64), *(np.full(len(keys), at, np.int64) for at, keys in found)])
+    if given is not None:
+        if not bool((partitions_of(hashes, given) == places).all()):
+            raise _other_partitioner(store, f"with {given} partitions")
+        if not len(hashes):
+            notes.append(
+                f"{store.where}: no key is there to show how the application places them; new ones were placed by "
+                f"Kafka's default partitioner among {given} partitions"
+            )
+        return given
+    fitting = fitting_counts(hashes, places, 1 + max((at for at, _ in found), default=0))
+    if not fitting:
+        raise _other_partitioner(store, "with any number of partitions")
+    if len(fitting) > 1:
+        raise store.refused(
+            f"the topic may have {fitting[0]} or {fitting[1]} partitions by the keys that are here, so where a new key "
+            f"belongs is unknown; give the number of its partitions as setting {PARTITIONS}, or read the topic from "
+            "the broker"
+        )
+    return fitting[0]
+
+
+def _partitions_given(store: EditedStore, options: EditOptions) -> int | None:
+    text = options.settings.get(PARTITIONS)
+    if text is None:
+        return None
+    least = 1 + max((log.partition for log in store.logs), default=0)
+    if not text.isdecimal() or not least <= int(text) < 1 << 31:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"setting {PARTITIONS} is {shown(text)}; expected the number of partitions of {store.topic}, {least} or "
+            "more",
+        )
+    return int(text)
+
+
+def _other_partitioner(store: EditedStore, among: str) -> InvalidInputError:
+    return store.refused(
+        f"the keys that are there do not lie where Kafka's default partitioner puts them {among}, so where a new key "
+        "belongs is unknown; put an input record for it, which the application places itself"
+    )
+
+
+def _puts(store: EditedStore, plan: _Plan, rows: pa.RecordBatch, keys: pa.Array, partition: Ints, now: int) -> _Written:
+    kept = kept_timestamps(store.kind, rows)
+    if kept is not None and (kept < 0).any():
+        name = "valid_from" if store.kind.has_past else "timestamp"
+        raise store.refused(f"found {name} null or before 1970 in a row, expected the time that its record is to have")
+    moments = np.full(len(rows), now, np.int64) if kept is None else kept
+    return _Written(partition, moments, keys, _values(store, plan, rows), kept_headers(store.kind, rows))
+
+
+def _values(store: EditedStore, plan: _Plan, rows: pa.RecordBatch) -> pa.Array:
+    """The bytes of the values: those of the replaced record where the value stays."""
+    column = rows.column("value")
+    if column.null_count and not pa.types.is_null(column.type):
+        raise store.refused("found a null value in a row, which is how Kafka deletes; delete the row, or give a value")
+    at = store.schema.names.index("value")
+    own = [cell for (cell,) in cells_of_rows(rows, ["value"])]
+    same = [own[number] == row.cells[at] for number, (_, row) in enumerate(plan.kept)]
+    changed = [number for number in range(len(rows)) if number >= len(same) or not same[number]]
+    values: list[Any] = [row.value for _, row in plan.kept] + [None] * len(plan.new)
+    if changed:
+        store.given(VALUE_SERDE)
+        fresh = encoded(
+            store.form.value_serde, column.take(pa.array(changed)), f"{store.where}, column value"
+        ).to_pylist()
+        for number, value in zip(changed, fresh, strict=True):
+            values[number] = value
+    return pa.array(values, pa.binary())
+
+
+# What the application would drop at once, or what a reader computes
+
+
+def _check_times(
+    store: EditedStore, plan: _Plan, rows: pa.RecordBatch, written: _Written, times: _Times, options: EditOptions
+) -> None:
+    if store.kind.has_past:
+        _check_versions(store, plan, written, times)
+    elif store.kind.rows in (*WINDOWS, *SESSIONS):
+        segments = segment_times(store, cells_of(written.key))
+        if len(segments) and int(segments.min()) < 0:
+            raise store.refused(f"found a window or session at {int(segments.min())} ms, expected 0 or more")
+        if store.retention is not None:
+            for partition in np.unique(written.partition).tolist():
+                own = segments[written.partition == partition]
+                _check_segments(store, store.retention, partition, own, times.of(partition), options)
+
+
+def _check_versions(store: EditedStore, plan: _Plan, written: _Written, times: _Times) -> None:
+    begin = np.full(len(written.timestamp), -1, np.int64)
+    begin[: len(plan.kept)] = _cells(store, [row for _, row in plan.kept], "valid_from") // 1000
+    for log in store.logs:
+        fresh = [n for n in range(len(plan.kept), len(begin)) if written.partition[n] == log.partition]
+        last = last_times(store, log, {written.key[n].as_py() for n in fresh}) if fresh else {}
+        for number in fresh:
+            begin[number] = last.get(written.key[number].as_py(), -1)
+    for time, partition, earlier in zip(
+        written.timestamp.tolist(), written.partition.tolist(), begin.tolist(), strict=True
+    ):
+        if time < earlier:
+            raise store.refused(
+                f"found valid_from {time} ms of a key that has a version or a delete at {earlier} ms, expected that "
+                "time or a later one: a version of the past would not be the newest"
+            )
+        if time < times.oldest(partition):
+            raise store.refused(
+                f"found valid_from {time} ms in partition {partition}, and the store ignores versions from before "
+                f"{times.oldest(partition)} ms (stream time less history retention); give a later valid_from"
+            )
+
+
+def _check_segments(
+    store: EditedStore, retention: int, partition: int, own: Ints, seen: int, options: EditOptions
+) -> None:
+    form = store.kind.rows
+    if not options.allow_late and not bool(is_visible(form, own, seen, retention).all()):
+        raise store.refused(
+            f"found a row of {int(own.min())} ms in partition {partition}, which has expired: its stream time is "
+            f"{seen} and the retention {retention} ms, so the application drops the row; allow late rows to write it "
+            "all the same"
+        )
+    newest = int(own.max())
+    if newest <= seen:
+        return
+    for log in store.logs:
+        if log.partition == partition:
+            for records in present_records(store, log):
+                there = segment_times(store, cells_of(records["key"]))
+                live = is_visible(form, there, seen, retention)
+                if not bool(is_visible(form, there[live], newest, retention).all()):
+                    raise store.refused(
+                        f"found a row of {newest} ms, later than the stream time {seen} of partition {partition}: "
+                        "other rows would expire by it, at the start of the application; give an earlier time"
+                    )
+
+
+def _check_derived(
+    store: EditedStore, edit: StateEdit, chosen: Sequence[int], rows: pa.RecordBatch, options: EditOptions
+) -> None:
+    """Raise InvalidInputError EDIT_REFUSED for columns that a reader computes, and would compute otherwise."""
+    if "window_end" in rows.schema.names:
+        starts = rows.column("window_start").cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
+        right = window_ends(starts, store.form.window_size)
+        if not right.equals(rows.column("window_end")):
+            expected = "null" if store.form.window_size is None else f"window_start and {store.form.window_size} ms"
+            raise store.refused(f"found another window_end in a row than {expected}, which it is by the window size")
+    if marks_expired(store.kind, store.retention) and EXPIRED in edit.added.column_names and not options.allow_late:
+        late = edit.added.column(EXPIRED).take(pa.array(chosen, pa.int64())).to_pylist()
+        if any(each is not False for each in late):
+            raise store.refused(f"found {EXPIRED} true or null in a row, expected false: a reader computes it")
+
+
+def _ordered(store: EditedStore, parts: Sequence[_Written]) -> pa.Table:
+    """The records of all parts by partition; versions by their times, as a store refuses what is far behind another."""
+    partition = np.concatenate([each.partition for each in parts])
+    timestamp = np.concatenate([each.timestamp for each in parts])
+    order = np.lexsort((timestamp, partition)) if store.kind.has_past else np.argsort(partition, kind="stable")
+    columns = [
+        pa.array(partition, pa.int32()),
+        pa.array(timestamp, pa.int64()),
+        *(pa.concat_arrays([getattr(each, name) for each in parts]) for name in ("key", "value", "headers")),
+    ]
+    return pa.Table.from_arrays(columns, schema=RECORDS).take(pa.array(order))

@@ -1,0 +1,114 @@
+"""The files of an edit: records of each topic as JSON lines, the program that produces them, and how it is run.
+
+    <topic>.jsonl    {"partition": 0, "timestamp": 1714550400000, "key": "61", "value": null, "headers": []}
+
+Keys, values and the values of headers are hexadecimal, as the reader of exported records expects them. There is no
+offset: the broker gives it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+
+import pyarrow as pa
+
+from statestore.formats.edits import Target
+from statestore.formats.kafka.edits.edited_records import TopicRecords
+
+PROGRAM, INSTRUCTIONS, SUFFIX = "produce.py", "README.md", ".jsonl"
+_BATCH_ROWS = 1 << 14
+_EACH = 80  # bytes of a line besides the texts of its bytes
+
+
+def record_file(topic: str) -> str:
+    """The name of the file with the records of a topic."""
+    return f"{topic}{SUFFIX}"
+
+
+def line_bytes(records: pa.Table) -> int:
+    """About how many bytes the file of these records has."""
+    texts = sum(records.column(name).nbytes for name in ("key", "value", "headers"))
+    return 2 * int(texts) + _EACH * len(records)
+
+
+def write_records(topic: TopicRecords, target: Target) -> dict[str, int]:
+    """Write the file of a topic; return its size by name."""
+    name, size = record_file(topic.topic), 0
+    with target.create(name) as file:
+        for batch in topic.records.to_batches(_BATCH_ROWS):
+            data = "".join(_lines(batch)).encode()
+            file.write(data)
+            size += len(data)
+    return {name: size}
+
+
+def _lines(batch: pa.RecordBatch) -> Iterator[str]:
+    columns = (batch.column(name).to_pylist() for name in ("partition", "timestamp", "key", "value", "headers"))
+    for partition, timestamp, key, value, headers in zip(*columns, strict=True):
+        line = {
+            "partition": partition,
+            "timestamp": timestamp,
+            "key": key.hex(),
+            "value": _hex(value),
+            "headers": [{"name": each["name"], "value": _hex(each["value"])} for each in headers],
+        }
+        yield f"{json.dumps(line)}\n"
+
+
+def _hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def write_instructions(
+    topics: Sequence[TopicRecords], ends: Mapping[str, Mapping[int, int]], notes: Sequence[str], target: Target
+) -> dict[str, int]:
+    """Write the program and its instructions; ``ends``: the offsets at which topics ended, where they are known."""
+    texts = {PROGRAM: program(), INSTRUCTIONS: instructions(topics, ends, notes)}
+    for name, text in texts.items():
+        with target.create(name) as file:
+            file.write(text.encode())
+    return {name: len(text.encode()) for name, text in texts.items()}
+
+
+def program() -> str:
+    """The text of the program that produces the records."""
+    return (files(__package__) / "produce_records.py").read_text("utf-8")
+
+
+def instructions(topics: Sequence[TopicRecords], ends: Mapping[str, Mapping[int, int]], notes: Sequence[str]) -> str:
+    """The page for who applies the edit."""
+    listed = [
+        f"- `{record_file(each.topic)}`: {len(each.records)} records for `{each.topic}`, {each.erased} of them deletes"
+        for each in topics
+    ] or ["- none: the edit changes nothing"]
+    expected = [
+        option
+        for topic, offsets in sorted(ends.items())
+        for option in ("--expect-end", f"{topic}={','.join(f'{at}:{end}' for at, end in sorted(offsets.items()))}")
+    ]
+    command = " ".join([f"python {PROGRAM} HOST:PORT", *expected])
+    return "\n".join(
+        [
+            "# Records that edit a Kafka Streams application's state",
+            "",
+            *listed,
+            "",
+            "Before:",
+            "",
+            *(f"- {note}" for note in notes),
+            "",
+            "Then, with `pip install confluent-kafka`, write all records in one transaction:",
+            "",
+            f"    {command}",
+            "",
+            "Settings of the client, such as those of TLS, are given as `--config FILE` with a `name=value` on a line.",
+            "Each line of a file is one record: partition, timestamp (milliseconds) and headers as they are to be,",
+            "key, value and values of headers in hexadecimal, `null` for a delete. kcat and the console producer set",
+            "no timestamps, which are a part of the state of most stores, so do not use them for these files.",
+            "",
+            "Last, start the application.",
+            "",
+        ]
+    )

@@ -1,0 +1,244 @@
+"""Real applications of Kafka Streams that were stopped, got the records of an edit, and go on from the edited state."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from support.kafka.edits import (
+    edit_of,
+    made_changelog,
+    planned,
+    records_in,
+    rows_table,
+    source_at,
+    state_table,
+    written,
+)
+from support.kafka.running.application import (
+    Application,
+    Description,
+    Part,
+    Row,
+    Written,
+    answers,
+    running_application,
+)
+from support.kafka.running.application_reads import stores_file_of
+from support.kafka.running.broker import Broker, Record
+from support.kafka.running.random_input import START_MS, random_records
+
+from statestore.formats.edits import EditPlan
+from statestore.formats.kafka.edits.record_files import program
+
+pytestmark = pytest.mark.slow
+pytest_plugins = ["support.kafka.running.broker_fixtures"]
+
+WINDOW_MS = 5_000
+PARTS = (
+    Part("stock", "key-value", "string", "long"),
+    Part("prices", "table", "long", "string"),
+    Part("audited", "headers-key-value", "string", "string"),
+    Part("menu", "versioned", "string", "string", {"history_retention_ms": 10**9, "segment_interval_ms": 10**8}),
+    Part("visits", "windowed-count", "string", "string", {"window_size_ms": WINDOW_MS, "grace_ms": 10**9}),
+    Part("peaks", "window", "long", "integer", {"window_size_ms": WINDOW_MS, "retention_ms": 10**9}),
+    Part("carts", "session-count", "integer", "long", {"gap_ms": 1_200, "grace_ms": 10**9}),
+)
+APPLICATIONS = (
+    Description("till", PARTS),
+    Description("vault", PARTS, config={"processing.guarantee": "exactly_once_v2"}),
+)
+NEW_KEYS: Mapping[str, Any] = {"string": "a new key", "long": 77, "integer": 4242}
+NEW_VALUES: Mapping[str, Any] = {"string": "repaired", "long": 1_000, "integer": 1_000}
+RECORDS = 60
+
+
+def key_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("key", "start", "end") if name in row)
+
+
+def shown(rows: list[Row]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
+
+
+def edited(part: Part, rows: list[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Rows that go, rows that come, and all rows after: the first one is erased, the second repaired, one is new."""
+    ordered = sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+    erased, repaired = ordered[0], ordered[1]
+    serde = "long" if part.role.endswith("-count") else part.input_serde
+    changed = {**repaired, "value": NEW_VALUES[serde]}
+    new = {**repaired, "key": NEW_KEYS[part.key_serde], "value": NEW_VALUES[serde]}
+    if "timestamp" in new:
+        new["timestamp"] += 1
+    return [erased, repaired], [changed, new], [*ordered[2:], changed, new]
+
+
+def produce(folder: Path, address: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(folder / "produce.py"), address, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def put_input(application: Application) -> None:
+    for name, part in application.description.inputs.items():
+        application.put(name, random_records(part, name, 1, RECORDS, START_MS))
+
+
+@pytest.mark.parametrize("description", APPLICATIONS, ids=lambda each: str(each.application_id))
+@pytest.mark.parametrize("wiped", [False, True], ids=["kept", "wiped"])
+def test_an_application_goes_on_from_the_edited_state(
+    programs: str, broker: Broker, tmp_path: Path, description: Description, wiped: bool
+) -> None:
+    named = Description(
+        f"{description.application_id}-{'wiped' if wiped else 'kept'}", description.parts, 2, description.config
+    )
+    with running_application(programs, tmp_path, broker, named) as application:
+        put_input(application)
+        application.wait()
+        before = answers(application)
+        application.close()
+
+        source = source_at(application.state_directory, stores_file_of(application))
+        edits, after = [], {}
+        for part in PARTS:
+            removed, added, after[part.name] = edited(part, before[part.name])
+            tables = (rows_table(source, part.name, rows) for rows in (removed, added))
+            edits.append(edit_of(source, part.name, *tables))
+        plan = planned(source, *edits, settings={"partitions": "2"})
+        target = tmp_path / "target"
+        written(plan, target)
+        # What the target shows before anything is produced is what the application has afterwards.
+        seen = plan.opened(str(target))
+        for part in PARTS:
+            wanted = rows_table(seen, part.name, after[part.name]).to_pylist()
+            assert sorted(map(repr, state_table(seen, part.name).to_pylist())) == sorted(map(repr, wanted))
+
+        done = produce(target, broker.address)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{3 * len(PARTS)} records written")
+        if wiped:
+            [note] = [note for note in plan.notes if "delete these folders" in note]
+            tasks = list(application.state_directory.glob("*_*"))
+            assert tasks and all(f"{task}" in note for task in tasks)
+            for task in tasks:
+                shutil.rmtree(task)
+        [record] = [each for each in records_in(target, application.changelog("menu")) if each["key"] == b"a new key"]
+        # A versioned store is asked for the keys that were put.
+        put = Record(NEW_KEYS["string"], NEW_VALUES["string"], record["timestamp"])
+        application.written["menu"].append(Written(record["partition"], 0, put))
+
+        application.start()
+        application.wait()
+        found = answers(application)
+        assert {name: shown(rows) for name, rows in found.items()} == {
+            name: shown(rows) for name, rows in after.items()
+        }
+
+        # It goes on: a count of an edited window continues from the value of the edit.
+        [window] = [row for row in after["visits"] if row["key"] == NEW_KEYS["string"]]
+        application.put("visits", [Record(NEW_KEYS["string"], "x", window["start"] + 1)])
+        application.put("prices", [Record(NEW_KEYS["long"], "again", START_MS + 10**7)])
+        application.wait()
+        last = answers(application)
+        assert [row["value"] for row in last["visits"] if key_of(row) == key_of(window)] == [1_001]
+        assert [row["value"] for row in last["prices"] if row["key"] == NEW_KEYS["long"]] == ["again"]
+
+
+# The program that produces the records
+
+
+def planned_of_broker(application: Application, folder: Path) -> tuple[EditPlan, list[Row]]:
+    """An edit of a table, read from the broker, and the rows that it makes; its files are in the folder."""
+    [part] = application.description.parts
+    topic, before = application.changelog(part.name), answers(application)[part.name]
+    application.close()
+    source = source_at(f"kafka://{application.broker.address}", stores_file_of(application))
+    removed, added, after = edited(part, before)
+    tables = (rows_table(source, topic, rows) for rows in (removed, added))
+    plan = planned(source, edit_of(source, topic, *tables))
+    written(plan, folder)
+    return plan, after
+
+
+@pytest.fixture(name="table")
+def table_application(
+    programs: str, broker: Broker, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Application]:
+    """A running application with one table in three partitions."""
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:40]
+    exactly_once = {"processing.guarantee": "exactly_once_v2"}
+    with running_application(programs, tmp_path, broker, Description(name, PARTS[1:2], 3, exactly_once)) as application:
+        put_input(application)
+        application.wait()
+        yield application
+
+
+def command_in(folder: Path) -> list[str]:
+    """The options that the instructions name."""
+    lines = (folder / "README.md").read_text("utf-8").splitlines()
+    [command] = [line.split() for line in lines if line.startswith("    python produce.py HOST:PORT")]
+    return command[3:]
+
+
+def test_the_command_of_the_instructions_writes_once(table: Application, tmp_path: Path) -> None:
+    """A topic that has gained records since is not written to."""
+    plan, after = planned_of_broker(table, tmp_path / "target")
+    topic = table.changelog("prices")
+    seen = plan.opened(str(tmp_path / "target"))
+    wanted = sorted(map(repr, rows_table(seen, topic, after).to_pylist()))
+    assert sorted(map(repr, state_table(seen, topic).to_pylist())) == wanted
+
+    options = command_in(tmp_path / "target")
+    assert options[0] == "--expect-end"
+    done = produce(tmp_path / "target", table.broker.address, *options)
+    assert (done.returncode, done.stdout) == (0, f"3 records written to {topic}\n"), done.stderr
+    count = len(table.broker.records(topic))
+    again = produce(tmp_path / "target", table.broker.address, *options)
+    assert again.returncode == 1 and "make the edit anew; nothing was written" in again.stderr
+    assert len(table.broker.records(topic)) == count
+
+    table.start()
+    table.wait()
+    assert shown(answers(table)["prices"]) == shown(after)
+
+
+def test_an_open_transaction_is_found_before_anything_is_written(table: Application, tmp_path: Path) -> None:
+    planned_of_broker(table, tmp_path / "target")
+    topic, settings = table.changelog("prices"), {"bootstrap.servers": table.broker.address}
+    other = Producer({**settings, "transactional.id": "another"})
+    other.init_transactions(60)
+    other.begin_transaction()
+    other.produce(topic, b"v", b"k", partition=1)
+    other.flush(60)
+    before = len(table.broker.records(topic))
+    done = produce(tmp_path / "target", table.broker.address, *command_in(tmp_path / "target"))
+    other.abort_transaction(60)
+    assert done.returncode == 1 and "partition 1 of" in done.stderr
+    assert len(table.broker.records(topic)) == before
+
+
+def test_all_records_are_written_or_none(table: Application, tmp_path: Path) -> None:
+    planned_of_broker(table, tmp_path / "target")
+    topic = table.changelog("prices")
+    before = len(table.broker.records(topic))
+    with (tmp_path / "target" / f"{topic}.jsonl").open("a", encoding="utf-8") as file:
+        large = {"partition": 0, "timestamp": START_MS, "key": "61", "value": "00" * (4 << 20), "headers": []}
+        file.write(json.dumps(large) + "\n")
+    done = produce(tmp_path / "target", table.broker.address)
+    assert done.returncode != 0 and "too large" in done.stderr.lower()
+    assert len(table.broker.records(topic)) == before
+
+
+def test_a_topic_that_is_not_there_is_named(broker: Broker, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    made_changelog(target, [(0, START_MS, b"k", b"v")], "no-such-changelog")
+    (target / "produce.py").write_text(program(), "utf-8")
+    done = produce(target, broker.address)
+    assert done.returncode == 1 and "topic no-such-changelog" in done.stderr
+    assert "nothing was written" in done.stderr
