@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,17 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from support.checkpoints.state_layouts import CHANGELOGS, CHECKSUMS, ROCKSDB, SECOND_FORMAT, conf, join_format
+from support.checkpoints.running_queries import CHANGELOGS, CHECKSUMS, ROCKSDB, SECOND_FORMAT, conf, opened, rows_of
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.edits import EditOptions, StateEdit
-from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.source import CheckpointSource, open_source
+from statestore.formats.spark.source import CheckpointSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_BEGAN = 1_780_000_000  # seconds
+
+
+def join_format(version: int) -> dict[str, str]:
+    return {"spark.sql.streaming.join.stateFormatVersion": str(version)}
+
 
 LAYOUTS: dict[str, dict[str, str]] = {
     "format 2 in deltas": join_format(2),
@@ -36,7 +43,8 @@ QUICK = ["format 3 in changelogs"]
 SIDES = ("left", "right")
 Row = tuple[str, int, int]
 """The key, a number, the minute of its event."""
-LATE = 100_000
+FIRST, LATE = 1_000_000, 100_000
+"""Minutes from the epoch to the first events, and from these to the last ones."""
 Batch = tuple[list[Row], list[Row]]
 """The rows of both sides."""
 
@@ -105,9 +113,7 @@ def edits_of(source: CheckpointSource) -> list[StateEdit]:
 
 def edit_of(source: CheckpointSource, side: str, change: Any) -> StateEdit:
     """An edit of all rows of a side."""
-    at = source.at(side, source.newest(side))
-    batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
-    table = pa.Table.from_batches(batches, at.schema).select(["key", "value"])
+    table = rows_of(source, side)
     key = table.schema.field("key").type.field(0).name
     names = [field.name for field in table.schema.field("value").type]
     rows = [tuple(row["value"].values()) for row in table.to_pylist()]
@@ -117,11 +123,11 @@ def edit_of(source: CheckpointSource, side: str, change: Any) -> StateEdit:
 
 
 def moment(minutes: int) -> Any:
-    return pa.scalar(minutes * 60_000_000, pa.timestamp("us", "UTC")).as_py()
+    return pa.scalar((FIRST + minutes) * 60_000_000, pa.timestamp("us", "UTC")).as_py()
 
 
 def minute(time: Any) -> int:
-    return int(time.timestamp()) // 60
+    return int(time.timestamp()) // 60 - FIRST
 
 
 def run(spark: SparkSession, folder: Path, checkpoint: Path, batches: Sequence[Batch], how: str) -> None:
@@ -131,7 +137,9 @@ def run(spark: SparkSession, folder: Path, checkpoint: Path, batches: Sequence[B
             inputs = folder / side
             inputs.mkdir(exist_ok=True)
             text = "".join(json.dumps({"k": k, "n": n, "t": moment(t).isoformat()}) + "\n" for k, n, t in rows)
-            (inputs / f"{len(list(inputs.iterdir())):03d}.json").write_text(text)
+            number = len(list(inputs.iterdir()))
+            (inputs / f"{number:03d}.json").write_text(text)
+            os.utime(inputs / f"{number:03d}.json", (_BEGAN + number, _BEGAN + number))  # the order of batches
     left, right = (_stream(spark, folder / side, side[0], how) for side in SIDES)
     condition = "lk = rk"
     if how != "inner":
@@ -147,7 +155,7 @@ def _stream(spark: SparkSession, inputs: Path, side: str, how: str) -> DataFrame
     schema = "k string, n bigint, t timestamp"
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(inputs))
     rows = rows.toDF(f"{side}k", f"{side}n", f"{side}t")
-    return rows if how == "inner" else rows.withWatermark(f"{side}t", "1 minute")
+    return rows if how == "inner" else rows.withWatermark(f"{side}t", "1 hour")
 
 
 def emitted(folder: Path) -> Counter[tuple[Any, ...]]:
@@ -179,7 +187,7 @@ def without_flags(state: list[Counter[Any]]) -> list[Counter[Any]]:
 
 
 def copy_with_edits(folder: Path) -> None:
-    source = open_source(parse_location(folder / "source"))
+    source = opened(folder / "source")
     plan = source.edit_plan(source.newest("left"), edits_of(source), EditOptions())
     write_copy(plan, folder / "target")
 

@@ -3,7 +3,7 @@ dictionaries."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path
+from support.checkpoints.variable_families import Row, check_families, view_rows
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.checkpoint.state_views import find_state_view, state_views
+from statestore.formats.spark.checkpoint.state_views import state_views
 from statestore.formats.spark.edit_plan import SparkEditPlan
 from statestore.formats.spark.edits.stored_edits import by_partition
 from statestore.formats.spark.source import CheckpointSource, open_source
-from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.variable_edits import variable_edits
 
-Row = dict[str, Any]
 LAYOUTS = [
     (f"spark4.3.0-{name}", ARCHIVE)
     for name in ("twsno__rk", "twsrow__rkcl", "twsttl__rk", "twsttl__rkav", "twsttl__rkck", "twsttl__rkcl")
@@ -39,16 +38,6 @@ def opened(path: Path) -> CheckpointSource:
     return open_source(parse_location(path))
 
 
-def rows_of(source: CheckpointSource, name: str) -> list[Row]:
-    view = find_state_view(source.checkpoint, 0, name)
-    return [
-        row
-        for partition in view.store.partitions
-        for batch in read_state(source.checkpoint, view, partition)
-        for row in batch.to_pylist()
-    ]
-
-
 def all_rows(source: CheckpointSource) -> dict[str, Counter[str]]:
     """The rows of all views, with their partitions; entries of lists in their order."""
     views = state_views(source.checkpoint, source.checkpoint.operators[0])
@@ -56,7 +45,7 @@ def all_rows(source: CheckpointSource) -> dict[str, Counter[str]]:
     for view in views:
         numbers: Counter[str] = Counter()
         rows: Counter[str] = Counter()
-        for row in rows_of(source, view.name):
+        for row in view_rows(source, view.name):
             number = ""
             if view.shape == "list":
                 numbers[repr(row["key"])] += 1
@@ -64,56 +53,6 @@ def all_rows(source: CheckpointSource) -> dict[str, Counter[str]]:
             rows[number + repr(row)] += 1
         found[view.name] = rows
     return found
-
-
-def check_invariants(source: CheckpointSource) -> int:
-    """Check that the families that no table shows have what follows from the others; return their number."""
-    operator = source.checkpoint.operators[0]
-    views = {view.name: view for view in state_views(source.checkpoint, operator)}
-    checked = 0
-    for name, view in views.items():
-        if not view.user:
-            continue
-        rows = rows_of(source, name)
-        lists: dict[str, list[Any]] = defaultdict(list)
-        if view.shape == "list":
-            for row in rows:
-                lists[repr(row["key"])].append(row["list_element"])
-        expires = f"$ttl_{name}" in views
-        counter = f"$count_{name}" if expires else f"$rowCounter_{name}"
-        if view.shape == "list" and counter in views:
-            counts = Counter({repr(row["key"]): row["value"]["count"] for row in rows_of(source, counter)})
-            assert counts == Counter({key: len(each) for key, each in lists.items()})
-            checked += 1
-        ends: Counter[Any] = Counter()
-        if view.shape == "timers":
-            ends = Counter((row["expiration_timestamp_ms"], repr(row["key"]), row["partition_id"]) for row in rows)
-            index = view.family.name.replace("keyToTimestamp", "timestampToKey")
-        elif expires:
-            index = f"$ttl_{name}"
-            if view.shape == "list":
-                least = {key: min(each["ttlExpirationMs"] for each in of_key) for key, of_key in lists.items()}
-                assert least == {
-                    repr(row["key"]): row["value"]["expirationMs"] for row in rows_of(source, f"$min_{name}")
-                }
-                places = {repr(row["key"]): row["partition_id"] for row in rows}
-                ends = Counter((end, key, places[key]) for key, end in least.items())
-            else:
-                for row in rows:
-                    value = row["user_map_value" if view.shape == "map" else "value"]
-                    element = row["key"]
-                    if view.shape == "map":
-                        element = {"key": row["key"], "userKey": row["user_map_key"]}
-                    ends[value["ttlExpirationMs"], repr(element), row["partition_id"]] += 1
-        else:
-            continue
-        indexed: Counter[Any] = Counter()
-        for row in rows_of(source, index):
-            time, element = row["key"].values()
-            indexed[time, repr(element), row["partition_id"]] += 1
-        assert indexed == ends
-        checked += 1
-    return checked
 
 
 def table_of(source: CheckpointSource, state: str) -> pa.Table:
@@ -187,20 +126,20 @@ def copied(source: CheckpointSource, edits: list[StateEdit], folder: Path) -> Ch
 def test_rows_that_no_table_shows_follow(name: str, archive: Path, tmp_path: Path) -> None:
     source = opened(checkpoint_path(name, archive))
     before = all_rows(source)
-    assert check_invariants(source)
+    assert check_families(source)
     views = {view.name: view for view in state_views(source.checkpoint, source.checkpoint.operators[0]) if view.user}
     edits, models, untouched = [], {}, set(before)
     for state, view in views.items():
-        if len({repr(row["key"]) for row in rows_of(source, state)}) < 4:
+        if len({repr(row["key"]) for row in view_rows(source, state)}) < 4:
             continue
         edit = edit_of(source, state, lambda rows, shape=view.shape: changed(rows, shape))
         edits.append(edit)
         models[state] = model_of(edit.added.to_pylist(), view.shape)
     assert edits
     target = copied(source, edits, tmp_path / "copy")
-    assert check_invariants(target) == check_invariants(source)
+    assert check_families(target) == check_families(source)
     for state, model in models.items():
-        assert model_of(rows_of(target, state), views[state].shape) == model
+        assert model_of(view_rows(target, state), views[state].shape) == model
         untouched -= {state, f"$rowCounter_{state}", f"$count_{state}", f"$min_{state}", f"$ttl_{state}"}
         if views[state].shape == "timers":
             untouched -= {each for each in untouched if "Timers_" in each}
@@ -215,8 +154,8 @@ def test_a_list_that_is_gone_leaves_nothing(tmp_path: Path) -> None:
         names = {view.name for view in state_views(target.checkpoint, target.checkpoint.operators[0])}
         of_list = names & {state, *(f"${kind}_{state}" for kind in ("rowCounter", "count", "min", "ttl"))}
         assert len(of_list) == (2 if state == "lst" else 5)
-        assert [row for name in of_list for row in rows_of(target, name)] == []
-        assert check_invariants(target)
+        assert [row for name in of_list for row in view_rows(target, name)] == []
+        assert check_families(target)
 
 
 def test_rows_that_stay_are_not_written() -> None:
