@@ -25,6 +25,7 @@ from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdi
 from statestore.formats.spark.join_edits import join_edits
 from statestore.formats.spark.state_at import Shown, view_of
 from statestore.formats.spark.state_edits import stored_edits
+from statestore.formats.spark.timed_join_edits import timed_join_edits
 from statestore.formats.spark.variable_edits import variable_edits
 
 _COMMITS = "commits"
@@ -138,7 +139,7 @@ def _of_state(
         )
     check_editable(checkpoint, name, view)
     if view.shape == "join-side":
-        return join_edits(checkpoint, view, edit)
+        return (timed_join_edits if view.listed else join_edits)(checkpoint, view, edit)
     if checkpoint.operator(view.operator_id).variables:
         return variable_edits(checkpoint, view, edit, options)
     return stored_edits(checkpoint, view, edit, options)

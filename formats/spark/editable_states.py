@@ -17,7 +17,7 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator
 from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log
-from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf
+from statestore.formats.spark.checkpoint.spark_schema import BINARY, VOID, Field, StructOf
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView
 
@@ -33,7 +33,8 @@ _ALONE = (
 """The operators each of whose rows stands alone."""
 _BUFFERED = ("stateStoreSave", "sessionWindowStateStoreSaveExec", "")
 _BUFFER = "buf"  # the column of an aggregate whose buffer only its own code reads
-COUNTS, NUMBERED, BY_TIME = "keyToNumValues", "keyWithIndexToValue", "keyWithTsToValues"
+COUNTS, NUMBERED = "keyToNumValues", "keyWithIndexToValue"
+BY_TIME, TIMES_OF_KEYS = "keyWithTsToValues", "tsWithKey"
 """The kinds of stores or families of a side of a join."""
 _DELAY = "spark.watermarkDelayMs"
 _EXPIRES = "expiresAtMicros"
@@ -78,14 +79,22 @@ def _reason_of_side(operator: Operator, view: StateView) -> tuple[str, str] | No
         for family in store.families
     }
     if view.family.name.endswith(BY_TIME):
-        return (
-            "its rows are stored by their time, in join state format 4, and listed once more by time alone, which is "
-            "not edited along",
-            "let the watermark remove the rows, or edit a query of join state format 3",
-        )
+        return _reason_of_times(view)
     for kind in (COUNTS, NUMBERED):
         if not recorded.get(f"{view.name}-{kind}"):
             return f"no schema says how {view.name}-{kind} is stored", "restore its schema file from a copy"
+    return None
+
+
+def _reason_of_times(view: StateView) -> tuple[str, str] | None:
+    """As `_reason` for a side of a join of state format 4, of which releases of Spark have several forms."""
+    times = next((family for family in view.store.families if family.name == f"{view.name}-{TIMES_OF_KEYS}"), None)
+    if times is None or not times.recorded or [field.type for field in times.value.fields] != [VOID]:
+        found = "no schema" if times is None or not times.recorded else f"the columns {', '.join(times.value.names)}"
+        return (
+            f"of {view.name}-{TIMES_OF_KEYS}, whose rows follow, found {found}, expected one column without values",
+            "let the query change it, or edit one of join state format 3",
+        )
     return None
 
 
@@ -167,19 +176,20 @@ def late_rows(state_view: StateView, rows: pa.Table, watermark_ms: int) -> Bools
 
 def _event_times(view: StateView, rows: pa.Table) -> Iterator[pa.Array]:
     """Yield the times by which Spark removes rows, as microseconds."""
-    if view.shape != "rows":
+    if view.shape not in ("rows", "join-side"):
         return
     for column, schema in ((0, view.family.key), (1, view.value)):
         cells = rows.column(column).combine_chunks()
         for number, field in enumerate(schema.fields):
             if field.name == _EXPIRES and column == 1:
                 yield pc.struct_field(cells, [number])
-            elif _has_delay(field):
+            elif has_delay(field):
                 is_window = isinstance(field.type, StructOf) and field.type.names == ("start", "end")
                 yield pc.struct_field(cells, [number, 1] if is_window else [number]).cast(pa.int64())
 
 
-def _has_delay(field: Field) -> bool:
+def has_delay(field: Field) -> bool:
+    """Return whether a column has a watermark."""
     try:
         found = parse_json(field.metadata, field.name)
     except StateStoreError:

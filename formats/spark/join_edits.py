@@ -5,34 +5,34 @@
 
 They are two stores, or two column families of one. Neither the index nor ``matched`` is shown. Spark does not look at
 the order of the rows of a key, and fills a hole with the last row; so does this.
-
-``matched`` says that a result with the row was emitted. Spark looks at it when the watermark removes the row: an outer
-join then emits a row that was not matched with nulls. A row that stays as it is, or of which values change, keeps it,
-as what was emitted with it is not taken back. A row that is added has been joined with nothing, whatever the other side
-has: it is not matched, so that an outer join emits it, too, at the latest when it is removed. So no row is added of
-which no result would ever be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_parts import joined_parts
 from statestore.formats.edits import StateEdit
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.spark_schema import StructOf
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, refused
 from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view, state_fields
 from statestore.formats.spark.editable_states import COUNTS, NUMBERED
 from statestore.formats.spark.edits.stored_edits import StoredEdit
-from statestore.formats.spark.providers.stored_rows import StoredRows
+from statestore.formats.spark.join_rows import (
+    JoinedRow,
+    content_of,
+    decoded_rows,
+    fields_of,
+    has_flag,
+    recognised,
+    successors,
+    told_of_rows,
+)
 from statestore.formats.spark.rows.unsafe_row import struct_array
-from statestore.formats.spark.rows.unsafe_row_encoding import row_parts
 from statestore.formats.spark.state_edits import (
     ANEW,
     PlacedRows,
@@ -42,7 +42,6 @@ from statestore.formats.spark.state_edits import (
     looked_up,
 )
 from statestore.formats.spark.state_encoding import encode_keys_in, places_of, with_stored_zeros
-from statestore.formats.spark.state_rows import state_decoder
 
 _Keys = tuple[int, bytes]
 """The partition of a key and its stored form."""
@@ -67,15 +66,6 @@ class _Rows:
     content: list[bytes]
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A stored row of a key: its index, what it shows as bytes, whether it was matched."""
-
-    index: int
-    content: bytes
-    matched: bool
-
-
 def join_edits(checkpoint: Checkpoint, side: StateView, edit: StateEdit) -> tuple[Sequence[StoredEdit], Sequence[str]]:
     """(the edits of stored rows, what the user has to know) of an edit of a side of a join.
 
@@ -97,39 +87,15 @@ def join_edits(checkpoint: Checkpoint, side: StateView, edit: StateEdit) -> tupl
     found = following_edits(checkpoint, counts, edit.state, before, after)
     before, after = _numbered(side, numbered, removed, added, units, stored, state)
     found += following_edits(checkpoint, numbered, edit.state, before, after)
-    new = added.partition.size - removed.partition.size
     notes = [f"{state}: the rows of each key are numbered and counted anew ({counts.name})."]
-    if new > 0 and _has_flag(side, numbered):
-        notes.append(
-            f"{state}: rows that are added were joined with nothing, so an outer join emits them with nulls when the "
-            "watermark removes them, unless rows that come later match."
-        )
-    return found, notes
-
-
-def _has_flag(side: StateView, numbered: StateView) -> bool:
-    """Return whether stored rows say that they were matched."""
-    return len(numbered.family.value.fields) > len(side.value.fields)
+    return found, [*notes, *told_of_rows(checkpoint, side, numbered, edit, state)]
 
 
 def _rows_of(checkpoint: Checkpoint, side: StateView, counts: StateView, rows: pa.Table) -> _Rows:
     partition = places_of(checkpoint, counts, rows)
     stored_keys = encode_keys_in(checkpoint, counts, rows, partition).copied(corrupt_row).to_pylist()
-    key, values = (_fields(rows.column(number)) for number in range(2))
-    return _Rows(key, values, partition, stored_keys, _content(values, side.value, rows.num_rows))
-
-
-def _fields(column: pa.ChunkedArray) -> list[pa.Array]:
-    whole = column.combine_chunks()
-    if whole.null_count:
-        raise refused("found null in place of a key or a value; give all columns of each row")
-    return [whole.field(number) for number in range(whole.type.num_fields)]
-
-
-def _content(columns: Sequence[pa.Array], schema: StructOf, rows: int) -> list[bytes]:
-    """The values that rows show, as bytes: equal rows have equal ones."""
-    found: list[bytes] = joined_parts(row_parts(columns, schema, rows), rows).copied(corrupt_row).to_pylist()
-    return found
+    key, values = (fields_of(rows.column(number)) for number in range(2))
+    return _Rows(key, values, partition, stored_keys, content_of(values, side.value, rows.num_rows))
 
 
 def _units(removed: _Rows, added: _Rows) -> Mapping[_Keys, _Unit]:
@@ -168,7 +134,7 @@ def _stored(
     removed: _Rows,
     units: Mapping[_Keys, _Unit],
     state: str,
-) -> Mapping[_Keys, list[_Stored]]:
+) -> Mapping[_Keys, list[JoinedRow]]:
     """The stored rows of each key, by their index; as many as the edit removes, which the count is compared with."""
     indexes = np.zeros(len(removed.stored_keys), np.int64)
     for unit in units.values():
@@ -177,13 +143,14 @@ def _stored(
     of_index = _with_index(removed, np.arange(len(indexes)), indexes)
     rows = pa.table([struct_array(of_index, numbered.family.key, len(indexes))], names=["key"])
     keys = encode_keys_in(checkpoint, numbered, rows, removed.partition).copied(corrupt_row)
-    found: dict[_Keys, list[_Stored]] = {}
+    found: dict[_Keys, list[JoinedRow]] = {}
     known: dict[tuple[int, bytes], tuple[bytes, bool]] = {}
     for partition in np.unique(removed.partition).tolist():
         mine = pa.array(np.flatnonzero(removed.partition == partition))
         batch = looked_up(checkpoint, numbered, partition, keys.take(mine))
-        for key, content, matched in _decoded(checkpoint, side, numbered, partition, batch):
-            known[partition, key] = content, matched
+        rows_of_keys = decoded_rows(checkpoint, side, numbered, partition, batch)
+        for key, row in zip(batch.column(0).to_pylist(), rows_of_keys, strict=True):
+            known[partition, key] = row
     of_rows = keys.to_pylist()
     for place, unit in units.items():
         rows_of_key = [known.get((place[0], of_rows[number])) for number in unit.removed]
@@ -192,21 +159,8 @@ def _stored(
                 f"{state}: row {rows_of_key.index(None)} of a key, of which the edit removes or changes "
                 f"{len(rows_of_key)}, is not stored in partition {place[0]}; {ANEW}"
             )
-        found[place] = [_Stored(index, *row) for index, row in enumerate(rows_of_key) if row is not None]
+        found[place] = [JoinedRow(index, *row) for index, row in enumerate(rows_of_key) if row is not None]
     return found
-
-
-def _decoded(
-    checkpoint: Checkpoint, side: StateView, numbered: StateView, partition: int, batch: pa.RecordBatch
-) -> Iterator[tuple[bytes, bytes, bool]]:
-    """Yield stored key, content and whether it was matched of stored rows."""
-    if not batch.num_rows:
-        return
-    value = state_decoder(checkpoint, numbered, partition, None)(StoredRows(batch)).column(1)
-    count = len(side.value.fields)
-    content = _content([value.field(number) for number in range(count)], side.value, batch.num_rows)
-    flags = value.field(count).to_pylist() if _has_flag(side, numbered) else [False] * batch.num_rows
-    yield from zip(batch.column(0).to_pylist(), content, flags, strict=True)
 
 
 def _with_index(rows: _Rows, owners: Ints, indexes: Ints) -> list[pa.Array]:
@@ -230,7 +184,7 @@ class _Written:
         owners = np.array(self.owners, np.int64)
         keys = _with_index(rows, owners, np.array(self.indexes, np.int64))
         values = [column.take(pa.array(owners)) for column in rows.values]
-        flags = [pa.array(self.matched, pa.bool_())] if _has_flag(side, numbered) else []
+        flags = [pa.array(self.matched, pa.bool_())] if has_flag(side, numbered) else []
         return _placed(numbered, keys, [*values, *flags], rows, self.owners)
 
 
@@ -240,60 +194,24 @@ def _numbered(
     removed: _Rows,
     added: _Rows,
     units: Mapping[_Keys, _Unit],
-    stored: Mapping[_Keys, list[_Stored]],
+    stored: Mapping[_Keys, list[JoinedRow]],
     state: str,
 ) -> tuple[PlacedRows, PlacedRows]:
     """The numbered rows of all keys before and after the edit."""
     before, after = _Written(), _Written()
     for place, unit in units.items():
-        old = _recognised([removed.content[number] for number in unit.removed], stored[place], state)
+        old = recognised([removed.content[number] for number in unit.removed], stored[place], state)
         for number, row in zip(unit.removed, old, strict=True):
             before.add(number, row.index, row.matched)
-        successors = _successors(old, [added.content[number] for number in unit.added], state)
-        for number, index, row in zip(unit.added, _indexes(successors), successors, strict=True):
+        replaced = successors(old, [added.content[number] for number in unit.added], state)
+        for number, index, row in zip(unit.added, _indexes(replaced), replaced, strict=True):
             after.add(number, index, row is not None and row.matched)
     return before.placed(side, numbered, removed), after.placed(side, numbered, added)
 
 
-def _recognised(removed: list[bytes], stored: list[_Stored], state: str) -> list[_Stored]:
-    """The stored row of each removed row of a key; of equal ones that of the lower index comes first."""
-    by_content: dict[bytes, list[_Stored]] = {}
-    for row in reversed(stored):
-        by_content.setdefault(row.content, []).append(row)
-    found = [by_content[content].pop() for content in removed if by_content.get(content)]
-    if len(found) != len(removed):
-        raise refused(
-            f"{state}: {len(removed) - len(found)} rows of a key are not stored as the edit says that they were; {ANEW}"
-        )
-    return found
-
-
-def _successors(removed: list[_Stored], added: list[bytes], state: str) -> list[_Stored | None]:
-    """The removed row of which each added row of a key takes the place; None for rows that are new.
-
-    Equal rows stay. Of the others, as many as are removed and added are changed, in their order.
-    """
-    left: dict[bytes, list[_Stored]] = {}
-    for row in reversed(removed):
-        left.setdefault(row.content, []).append(row)
-    found = [left[content].pop() if left.get(content) else None for content in added]
-    kept = {row.index for row in found if row is not None}
-    gone = [row for row in removed if row.index not in kept]
-    holes = [number for number, row in enumerate(found) if row is None]
-    if len(gone) != len(holes) and gone and holes and any(row.matched for row in gone):
-        raise refused(
-            f"{state}: of a key {len(gone)} rows go and {len(holes)} others come, so it is not certain which of these "
-            "are changed, and stay matched, and which are new; change rows of a key in one edit, and insert or delete "
-            "rows of it in another"
-        )
-    for number, changed in zip(holes, gone, strict=False):
-        found[number] = changed
-    return found
-
-
-def _indexes(successors: list[_Stored | None]) -> list[int]:
+def _indexes(replaced: list[JoinedRow | None]) -> list[int]:
     """The index of each added row of a key, 0 .. n-1: its own one where it can stay."""
-    count = len(successors)
-    own = [row.index if row is not None and row.index < count else None for row in successors]
+    count = len(replaced)
+    own = [row.index if row is not None and row.index < count else None for row in replaced]
     free = iter(sorted(set(range(count)) - {index for index in own if index is not None}))
     return [next(free) if index is None else index for index in own]

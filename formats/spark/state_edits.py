@@ -97,10 +97,16 @@ def following_edits(
 
     ``name`` is that of the state that is edited. Raises InvalidInputError EDIT_REFUSED for rows that are not stored so.
     """
-    keys = encode_keys_in(checkpoint, state_view, before.rows, before.partition)
-    removed = _removed(checkpoint, state_view, before.rows, EncodedKeys(before.partition, keys))
-    stored = encode_rows_in(checkpoint, state_view, after.rows, after.partition)
-    added = _added(checkpoint, state_view, after.rows, stored)
+    removed, added = (
+        _added(
+            checkpoint,
+            state_view,
+            each.rows,
+            encode_rows_in(checkpoint, state_view, each.rows, each.partition),
+            each.partition,
+        )
+        for each in (before, after)
+    )
     return _by_partition(checkpoint, state_view, name, removed, added, alone=False)
 
 
@@ -132,9 +138,11 @@ def as_shown(view: StateView, rows: pa.Table, state: str) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=shown)
 
 
-def _added(checkpoint: Checkpoint, view: StateView, rows: pa.Table, found: EncodedRows) -> _Stored:
+def _added(
+    checkpoint: Checkpoint, view: StateView, rows: pa.Table, found: EncodedRows, places: Ints | None = None
+) -> _Stored:
     keys = found.keys.copied(corrupt_row)
-    owner = _owners(checkpoint, view, rows, keys)
+    owner = _owners(checkpoint, view, rows, keys, places)
     return _Stored(rows, owner, found.partition, keys, found.values.copied(corrupt_row))
 
 
@@ -146,11 +154,13 @@ def _removed(checkpoint: Checkpoint, view: StateView, rows: pa.Table, found: Enc
     return _Keyed(rows, _owners(checkpoint, view, rows, keys), found.partition, keys)
 
 
-def _owners(checkpoint: Checkpoint, view: StateView, rows: pa.Table, keys: pa.BinaryArray) -> Ints:
-    """The number of each row's key."""
+def _owners(
+    checkpoint: Checkpoint, view: StateView, rows: pa.Table, keys: pa.BinaryArray, places: Ints | None = None
+) -> Ints:
+    """The number of each row's key. ``places`` are the partitions of rows, by default those where they belong."""
     if len(keys) == rows.num_rows:
         return np.arange(len(keys))
-    each = encode_keys_in(checkpoint, view, rows, places_of(checkpoint, view, rows))
+    each = encode_keys_in(checkpoint, view, rows, places_of(checkpoint, view, rows) if places is None else places)
     return np.asarray(pc.index_in(each.copied(corrupt_row), value_set=keys).to_numpy(), np.int64)
 
 
