@@ -184,7 +184,8 @@ def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[s
         f"{where} again, as sinks would take its batches for those that they have."
     )
     if any(len(edit.erased) for edit in edits) and batch:
+        tables = ", and table files of RocksDB," if checkpoint.provider == "rocksdb" else ""
         yield (
-            f"Files of batches before {batch}, and table files of RocksDB, are copied as they are, and have rows that "
-            "were deleted until the query has removed them; so has the source."
+            f"Files of batches before {batch}{tables} are copied as they are, and have rows that were deleted until "
+            "the query has removed them; so has the source."
         )

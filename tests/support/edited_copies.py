@@ -28,7 +28,7 @@ class FolderTarget:
 
 def write_copy(plan: EditPlan, folder: Path) -> dict[str, int]:
     """Write what a plan says; return the sizes of the files that are not copies. No file may be written twice."""
-    target, sizes = FolderTarget(folder), {}
+    target, sizes = FolderTarget(folder), dict[str, int]()
     for part in plan.parts():
         sizes.update(plan.write(part, target))
     for each in plan.copied():

@@ -11,30 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.running_queries import opened, rows_of
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path, multiset
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.source import CheckpointSource, open_source
+from statestore.formats.spark.source import CheckpointSource
 
 LATE = EditOptions(allow_late=True)
 Change = Callable[[Any], Any]
-
-
-def opened(path: str | Path) -> CheckpointSource:
-    return open_source(parse_location(path))
-
-
-def rows_of(source: CheckpointSource, state: str) -> pa.Table:
-    """The rows of a state without their placement."""
-    at = source.at(state, source.newest(state))
-    found = pa.Table.from_batches(
-        [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())], at.schema
-    )
-    return found.drop_columns(["partition_id"])
 
 
 def edit(source: CheckpointSource, state: str, removed: pa.Table, added: pa.Table | None = None) -> StateEdit:
@@ -112,7 +100,7 @@ def test_new_keys_lie_where_lookups_search_them(tmp_path: Path) -> None:
     write_copy(plan_of(source, edit(source, "state", rows.slice(0, 0), added)), tmp_path / "copy")
     copy = opened(tmp_path / "copy")
     assert multiset(rows_of(copy, "state")) == multiset(pa.concat_tables([rows, added]))
-    at = copy.at("state", copy.newest("state"))
+    at: StateAt = copy.at("state", copy.newest("state"))
     for part in at.parts(()):
         check = at.placement(part)
         assert check is not None
@@ -205,9 +193,7 @@ def test_an_edit_of_other_state_is_refused(name: str) -> None:
     assert "keys that are stored; update these rows" in found
     twice = pa.concat_tables([rows.slice(0, 1)] * 2)
     for gone, come in ((twice, None), (rows.slice(0, 1), twice)):
-        found = refusal(
-            InvalidInputError, lambda gone=gone, come=come: plan_of(source, edit(source, "state", gone, come))
-        )
+        found = refusal(InvalidInputError, partial(plan_of, source, edit(source, "state", gone, come)))
         assert "EDIT_REFUSED" in found
 
 

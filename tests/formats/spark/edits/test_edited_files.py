@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.running_queries import opened
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, QUICK, checkpoint_path, index
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
@@ -26,15 +26,11 @@ from statestore.formats.spark.edits.packed_streams import packed
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.rows.row_framing import with_checksums, with_sized_checksums
-from statestore.formats.spark.source import CheckpointSource, open_source
+from statestore.formats.spark.source import CheckpointSource
 
 Place = tuple[int, str, str, int]
 Rows = dict[bytes, bytes]
 NOTHING = pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA)
-
-
-def opened(path: str | Path) -> CheckpointSource:
-    return open_source(parse_location(path))
 
 
 def views(checkpoint: Checkpoint) -> Iterator[tuple[StateView, int, Place]]:
@@ -94,8 +90,12 @@ def edited(rows: Mapping[Place, Rows], edits: list[StoredEdit]) -> dict[Place, R
     return found
 
 
+def reopened(path: str) -> CheckpointSource:
+    return opened(Path(path))
+
+
 def plan_of(source: CheckpointSource, edits: list[StoredEdit]) -> SparkEditPlan:
-    return SparkEditPlan(source.checkpoint, tuple(by_partition(edits)), (), opened)
+    return SparkEditPlan(source.checkpoint, tuple(by_partition(edits)), (), reopened)
 
 
 def copied(checkpoint: Path, folder: Path) -> tuple[CheckpointSource, list[StoredEdit], CheckpointSource]:
