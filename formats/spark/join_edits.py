@@ -29,6 +29,7 @@ from statestore.formats.spark.join_rows import (
     fields_of,
     has_flag,
     recognised,
+    stay_matched,
     successors,
     told_of_rows,
 )
@@ -85,10 +86,10 @@ def join_edits(checkpoint: Checkpoint, side: StateView, edit: StateEdit) -> tupl
         check_places(checkpoint, counts, partition, state)
     before, after = _counts(counts, removed, units, "removed"), _counts(counts, added, units, "added")
     found = following_edits(checkpoint, counts, edit.state, before, after)
-    before, after = _numbered(side, numbered, removed, added, units, stored, state)
+    before, after, matched = _numbered(side, numbered, removed, added, units, stored, state)
     found += following_edits(checkpoint, numbered, edit.state, before, after)
     notes = [f"{state}: the rows of each key are numbered and counted anew ({counts.name})."]
-    return found, [*notes, *told_of_rows(checkpoint, side, numbered, edit, state)]
+    return found, [*notes, *told_of_rows(checkpoint, side, numbered, edit, state, matched)]
 
 
 def _rows_of(checkpoint: Checkpoint, side: StateView, counts: StateView, rows: pa.Table) -> _Rows:
@@ -196,17 +197,18 @@ def _numbered(
     units: Mapping[_Keys, _Unit],
     stored: Mapping[_Keys, list[JoinedRow]],
     state: str,
-) -> tuple[PlacedRows, PlacedRows]:
-    """The numbered rows of all keys before and after the edit."""
-    before, after = _Written(), _Written()
+) -> tuple[PlacedRows, PlacedRows, int]:
+    """The numbered rows of all keys before and after the edit, and how many of these replace rows that were matched."""
+    before, after, matched = _Written(), _Written(), 0
     for place, unit in units.items():
         old = recognised([removed.content[number] for number in unit.removed], stored[place], state)
         for number, row in zip(unit.removed, old, strict=True):
             before.add(number, row.index, row.matched)
         replaced = successors(old, [added.content[number] for number in unit.added], state)
+        matched += stay_matched(replaced, [added.content[number] for number in unit.added])
         for number, index, row in zip(unit.added, _indexes(replaced), replaced, strict=True):
             after.add(number, index, row is not None and row.matched)
-    return before.placed(side, numbered, removed), after.placed(side, numbered, added)
+    return before.placed(side, numbered, removed), after.placed(side, numbered, added), matched
 
 
 def _indexes(replaced: list[JoinedRow | None]) -> list[int]:

@@ -37,6 +37,9 @@ LAYOUTS: dict[str, dict[str, str]] = {
     "format 2 in changelogs of format 2": join_format(2) | ROCKSDB | CHANGELOGS | SECOND_FORMAT | CHECKSUMS,
     "format 3 in zips": join_format(3) | ROCKSDB,
     "format 3 in changelogs": join_format(3) | ROCKSDB | CHANGELOGS,
+    "format 4 in zips": join_format(4) | ROCKSDB,
+    "format 4 in changelogs": join_format(4) | ROCKSDB | CHANGELOGS,
+    "format 4 in changelogs of format 2": join_format(4) | ROCKSDB | CHANGELOGS | SECOND_FORMAT | CHECKSUMS,
     "format 3 in changelogs of format 2": join_format(3) | ROCKSDB | CHANGELOGS | SECOND_FORMAT | CHECKSUMS,
 }
 QUICK = ["format 3 in changelogs"]
@@ -50,7 +53,10 @@ Batch = tuple[list[Row], list[Row]]
 
 BEFORE: list[Batch] = [
     ([("a", 1, 0), ("a", 2, 1), ("b", 3, 2), ("c", 4, 3), ("lone", 5, 4)], [("a", 10, 20), ("z", 11, 21)]),
-    ([("a", 6, 5), ("b", 7, 1), ("d", 8, 0)], [("b", 12, 22), ("b", 13, 23), ("a", 14, 20)]),
+    (
+        [("a", 6, 5), ("b", 7, 1), ("d", 8, 0), ("a", 9, 1), ("lone", 15, 4)],
+        [("b", 12, 22), ("b", 13, 23), ("a", 14, 20)],
+    ),
 ]
 AFTER: list[Batch] = [
     ([("a", 20, 2), ("z", 21, 3), ("new", 22, 1)], [("a", 30, 24), ("c", 31, 20), ("new", 32, 21)]),
@@ -114,11 +120,16 @@ def edits_of(source: CheckpointSource) -> list[StateEdit]:
 def edit_of(source: CheckpointSource, side: str, change: Any) -> StateEdit:
     """An edit of all rows of a side."""
     table = rows_of(source, side)
-    key = table.schema.field("key").type.field(0).name
+    keys = [field.name for field in table.schema.field("key").type]
+    is_timed = any(row["key"].get("__event_time") for row in table.to_pylist())
     names = [field.name for field in table.schema.field("value").type]
     rows = [tuple(row["value"].values()) for row in table.to_pylist()]
     values = [(k, n, moment(t)) for k, n, t in change([(k, n, minute(t)) for k, n, t in rows])]
-    added = [{"key": {key: value[0]}, "value": dict(zip(names, value, strict=True))} for value in values]
+    key_values = [(k, int(t.timestamp()) * 1_000_000 if is_timed else 0)[: len(keys)] for k, _, t in values]
+    added = [
+        {"key": dict(zip(keys, key, strict=True)), "value": dict(zip(names, value, strict=True))}
+        for key, value in zip(key_values, values, strict=True)
+    ]
     return StateEdit(side, ("key",), table, pa.Table.from_pylist(added, table.schema))
 
 

@@ -154,7 +154,6 @@ def refusal(error: type[Exception], call: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     ("name", "state", "words"),
     [
-        ("spark4.3.0-join__rkj4", "right", "join state format 4"),
         ("spark4.3.0-limit__rkcl", "state", "its operator is globalLimit"),
     ],
 )

@@ -14,7 +14,7 @@ from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 from statestore.formats.edits import EditOptions, StateEdit
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.checkpoint.state_views import find_state_view
 from statestore.formats.spark.source import CheckpointSource, open_source
@@ -188,11 +188,3 @@ def test_it_must_be_certain_which_row_takes_the_place_of_which() -> None:
     with pytest.raises(InvalidInputError, match="change rows of a key in one edit") as caught:
         source.edit_plan(source.newest("left"), [edit], EditOptions())
     assert caught.value.code == "EDIT_REFUSED"
-
-
-def test_joins_of_format_4_are_refused() -> None:
-    source = opened(checkpoint_path("spark4.3.0-join__rkj4"))
-    table = table_of(source, "left").slice(0, 1)
-    with pytest.raises(UnsupportedError, match=r"state left of .*format 4") as caught:
-        source.edit_plan(source.newest("left"), [StateEdit("left", ("key",), table, table.slice(1))], EditOptions())
-    assert caught.value.code == "EDIT_UNSUPPORTED"
