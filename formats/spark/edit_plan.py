@@ -35,8 +35,11 @@ from statestore.formats.spark.edits.appended_files import (
 from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata
 from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
+from statestore.formats.spark.join_edits import join_edits
 from statestore.formats.spark.state_at import Shown, view_of
 from statestore.formats.spark.state_edits import stored_edits
+from statestore.formats.spark.timed_join_edits import timed_join_edits
+from statestore.formats.spark.variable_edits import variable_edits
 from statestore.formats.state_table import RowPair
 
 _COMMITS = "commits"
@@ -221,6 +224,10 @@ def _of_state(
             "leave out snapshotStartBatchId",
         )
     check_editable(checkpoint, name, view)
+    if view.shape == "join-side":
+        return (timed_join_edits if view.listed else join_edits)(checkpoint, view, edit)
+    if checkpoint.operator(view.operator_id).variables:
+        return variable_edits(checkpoint, view, edit, options)
     return stored_edits(checkpoint, view, edit, options)
 
 

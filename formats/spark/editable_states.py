@@ -1,8 +1,8 @@
 """Which states can be edited row by row, and which edits Spark would undo at once.
 
 Where rows of several families or stores belong together (the numbered rows of a join and their count, entries of lists
-and their counter, times to live and their index), an edit of one without the others would break the query. Such states
-are refused until all of their rows are edited together.
+and their counter, times to live and their index), an edit of one without the others would break the query. They are
+edited together (``join_edits``, ``variable_edits``); where it is not known which rows these are, the state is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator
 from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log
-from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf
+from statestore.formats.spark.checkpoint.spark_schema import BINARY, VOID, Field, StructOf
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView
 
@@ -33,9 +33,15 @@ _ALONE = (
 """The operators each of whose rows stands alone."""
 _BUFFERED = ("stateStoreSave", "sessionWindowStateStoreSaveExec", "")
 _BUFFER = "buf"  # the column of an aggregate whose buffer only its own code reads
+COUNTS, NUMBERED = "keyToNumValues", "keyWithIndexToValue"
+BY_TIME, TIMES_OF_KEYS = "keyWithTsToValues", "tsWithKey"
+"""The kinds of stores or families of a side of a join."""
 _DELAY = "spark.watermarkDelayMs"
 _EXPIRES = "expiresAtMicros"
-_TTL, _TTL_FAMILIES = "ttlExpirationMs", "$ttl_"
+EXPIRES_MS = "ttlExpirationMs"
+TIMES = ("expirationMs", "expiryTimestampMs")
+"""The first columns of families by which Spark finds what has expired, and timers that are due."""
+_TTL, _TIMERS = "$ttl_", ("$procTimers", "$eventTimers")
 _ERASED_WHOLE = "delete the row in one edit, and insert it in whole in a second one"
 
 
@@ -54,12 +60,7 @@ def _reason(operator: Operator, view: StateView) -> tuple[str, str] | None:
     if not view.family.recorded or view.family.opaque:
         return "no schema file says its types, so it is read by guess", "restore the schema file from a copy"
     if view.shape == "join-side":
-        return (
-            "the rows of a join are numbered, and counted in another store, and these are not edited along",
-            "edit a checkpoint of the query before the join, or let the watermark remove the rows",
-        )
-    if view.shape == "timers":
-        return "a timer is stored by its key and by its time, and only one is shown", "let the query delete it"
+        return _reason_of_side(operator, view)
     if not view.flat:
         return "whole collections are shown", "leave out flattenCollectionTypes=false"
     if operator.variables:
@@ -71,16 +72,66 @@ def _reason(operator: Operator, view: StateView) -> tuple[str, str] | None:
     return None
 
 
-def _reason_of_variable(view: StateView) -> tuple[str, str] | None:
-    families = {family.name for family in view.store.families}
-    if view.shape == "list":
-        return "the entries of a list are counted in another family, which is not edited along", _BY_QUERY
-    if _TTL in view.value.names or f"{_TTL_FAMILIES}{view.name}" in families:
-        return "its times to live are stored in other families, too, which are not edited along", _BY_QUERY
+def _reason_of_side(operator: Operator, view: StateView) -> tuple[str, str] | None:
+    recorded = {
+        family.name if store.has_families else store.name: family.recorded
+        for store in operator.stores
+        for family in store.families
+    }
+    if view.family.name.endswith(BY_TIME):
+        return _reason_of_times(view)
+    for kind in (COUNTS, NUMBERED):
+        if not recorded.get(f"{view.name}-{kind}"):
+            return f"no schema says how {view.name}-{kind} is stored", "restore its schema file from a copy"
     return None
 
 
-_BY_QUERY = "let the query change it; values and maps without a time to live can be edited"
+def _reason_of_times(view: StateView) -> tuple[str, str] | None:
+    """As `_reason` for a side of a join of state format 4, of which releases of Spark have several forms."""
+    times = next((family for family in view.store.families if family.name == f"{view.name}-{TIMES_OF_KEYS}"), None)
+    if times is None or not times.recorded or [field.type for field in times.value.fields] != [VOID]:
+        found = "no schema" if times is None or not times.recorded else f"the columns {', '.join(times.value.names)}"
+        return (
+            f"of {view.name}-{TIMES_OF_KEYS}, whose rows follow, found {found}, expected one column without values",
+            "let the query change it, or edit one of join state format 3",
+        )
+    return None
+
+
+def _reason_of_variable(view: StateView) -> tuple[str, str] | None:
+    if not view.user:
+        return "Spark keeps it for itself", "edit the variable, and its rows follow"
+    families = {family.name: family for family in view.store.families}
+    for name in companions_of(view):
+        family = families.get(name)
+        if family is None or not family.recorded:
+            return f"no schema says how {name}, whose rows follow, is stored", "restore its schema file from a copy"
+        if name.startswith((_TTL, *_TIMERS)) and (len(family.key.fields) != 2 or family.key.names[0] not in TIMES):
+            return (
+                f"{name}, whose rows follow, has the columns {', '.join(family.key.names)}, expected one of "
+                f"{' or '.join(TIMES)}, and the key",
+                "let a later release of Spark run the query anew",
+            )
+    if f"{_TTL}{view.name}" in families and view.value.names != ("value", EXPIRES_MS):
+        return (
+            f"its rows expire, and have the columns {', '.join(view.value.names)}, expected value, {EXPIRES_MS}",
+            "restore its schema file from a copy",
+        )
+    return None
+
+
+def companions_of(view: StateView) -> tuple[str, ...]:
+    """The families that have rows for those of a variable of transformWithState, or of its timers."""
+    families, name = {family.name for family in view.store.families}, view.name
+    if view.shape == "timers":
+        return (view.family.name.replace("_keyToTimestamp", "_timestampToKey"),)
+    expires = f"{_TTL}{name}" in families
+    if view.shape != "list":
+        return (f"{_TTL}{name}",) if expires else ()
+    if expires:
+        return (f"$count_{name}", f"$min_{name}", f"{_TTL}{name}")
+    counter = f"$rowCounter_{name}"
+    return (counter,) if counter in families else ()
 
 
 def check_buffers(name: str, operator: Operator, state_view: StateView, before: pa.Array, after: pa.Array) -> None:
@@ -125,19 +176,20 @@ def late_rows(state_view: StateView, rows: pa.Table, watermark_ms: int) -> Bools
 
 def _event_times(view: StateView, rows: pa.Table) -> Iterator[pa.Array]:
     """Yield the times by which Spark removes rows, as microseconds."""
-    if view.shape != "rows":
+    if view.shape not in ("rows", "join-side"):
         return
     for column, schema in ((0, view.family.key), (1, view.value)):
         cells = rows.column(column).combine_chunks()
         for number, field in enumerate(schema.fields):
             if field.name == _EXPIRES and column == 1:
                 yield pc.struct_field(cells, [number])
-            elif _has_delay(field):
+            elif has_delay(field):
                 is_window = isinstance(field.type, StructOf) and field.type.names == ("start", "end")
                 yield pc.struct_field(cells, [number, 1] if is_window else [number]).cast(pa.int64())
 
 
-def _has_delay(field: Field) -> bool:
+def has_delay(field: Field) -> bool:
+    """Return whether a column has a watermark."""
     try:
         found = parse_json(field.metadata, field.name)
     except StateStoreError:

@@ -28,7 +28,15 @@ from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.misplaced_keys import placement_check
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
-from statestore.formats.spark.state_encoding import encode_keys, encode_rows, encode_rows_in
+from statestore.formats.spark.state_encoding import (
+    EncodedKeys,
+    EncodedRows,
+    encode_keys,
+    encode_keys_in,
+    encode_rows,
+    encode_rows_in,
+    places_of,
+)
 from statestore.formats.spark.state_rows import read_state, state_decoder
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.without_pandas import arrow_numbers, bools
@@ -38,17 +46,27 @@ _SAMPLED_BATCHES = 4
 
 
 @dataclass(frozen=True)
-class _Keyed:
-    """Rows of an edit with the partition and the stored key of each."""
+class PlacedRows:
+    """Rows in the columns of a state view, without that of its placement, and the partition of each."""
 
     rows: pa.Table
+    partition: Ints
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """Rows of an edit with the stored keys that they have and the partition of each; ``owner`` is the number of each
+    row's key, as the rows of a list have one."""
+
+    rows: pa.Table
+    owner: Ints
     partition: Ints
     keys: pa.BinaryArray
 
 
 @dataclass(frozen=True)
 class _Stored(_Keyed):
-    """Rows of an edit with their stored values, too."""
+    """Rows of an edit with the stored value of each key, too."""
 
     values: pa.BinaryArray
 
@@ -62,22 +80,50 @@ def stored_edits(
     certain, or that the watermark removes at once, and the errors of reads.
     """
     state = f"state {edit.state} of {checkpoint.root.path}"
-    rows = [_as_shown(state_view, each, state) for each in (edit.removed, edit.added)]
+    rows = [as_shown(state_view, each, state) for each in (edit.removed, edit.added)]
     try:
-        removed, added = _removed(checkpoint, state_view, rows[0]), _added(checkpoint, state_view, rows[1])
+        removed = _removed(checkpoint, state_view, rows[0], encode_keys(checkpoint, state_view, rows[0]))
+        added = _added(checkpoint, state_view, rows[1], encode_rows(checkpoint, state_view, rows[1]))
     except UnsupportedError as error:  # no rule says the places of rows; those that are stored can be found
         removed, added = _searched(checkpoint, state_view, rows[0], rows[1], error)
     late = _check_late(checkpoint, state_view, removed, added, state, options)
+    return _by_partition(checkpoint, state_view, edit.state, removed, added, alone=True), late
+
+
+def following_edits(
+    checkpoint: Checkpoint, state_view: StateView, name: str, before: PlacedRows, after: PlacedRows
+) -> list[StoredEdit]:
+    """The edits of stored rows that belong to those of another state view, as ``before`` becomes ``after``.
+
+    ``name`` is that of the state that is edited. Raises InvalidInputError EDIT_REFUSED for rows that are not stored so.
+    """
+    removed, added = (
+        _added(
+            checkpoint,
+            state_view,
+            each.rows,
+            encode_rows_in(checkpoint, state_view, each.rows, each.partition),
+            each.partition,
+        )
+        for each in (before, after)
+    )
+    return _by_partition(checkpoint, state_view, name, removed, added, alone=False)
+
+
+def _by_partition(
+    checkpoint: Checkpoint, view: StateView, name: str, removed: _Keyed, added: _Stored, *, alone: bool
+) -> list[StoredEdit]:
+    """The edits of each partition. Rows that do not stand ``alone`` follow others, whose places were checked."""
     found = []
     for partition in np.union1d(removed.partition, added.partition).tolist():
         gone, come = _removed_in(removed, partition), _added_in(added, partition)
-        made = _of_partition(checkpoint, state_view, edit.state, gone, come, partition)
+        made = _of_partition(checkpoint, view, name, gone, come, partition, alone=alone)
         if made.put.num_rows or len(made.erased):
             found.append(made)
-    return found, late
+    return found
 
 
-def _as_shown(view: StateView, rows: pa.Table, state: str) -> pa.Table:
+def as_shown(view: StateView, rows: pa.Table, state: str) -> pa.Table:
     """The rows in the types in which a state is shown."""
     shown = unique_fields(pa.schema(state_fields(view)))
     if rows.schema.names != shown.names:
@@ -92,56 +138,82 @@ def _as_shown(view: StateView, rows: pa.Table, state: str) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=shown)
 
 
-def _added(checkpoint: Checkpoint, view: StateView, rows: pa.Table) -> _Stored:
-    found = encode_rows(checkpoint, view, rows)
-    return _Stored(rows, found.partition, found.keys.copied(corrupt_row), found.values.copied(corrupt_row))
+def _added(
+    checkpoint: Checkpoint, view: StateView, rows: pa.Table, found: EncodedRows, places: Ints | None = None
+) -> _Stored:
+    keys = found.keys.copied(corrupt_row)
+    owner = _owners(checkpoint, view, rows, keys, places)
+    return _Stored(rows, owner, found.partition, keys, found.values.copied(corrupt_row))
+
+
+def _removed(checkpoint: Checkpoint, view: StateView, rows: pa.Table, found: EncodedKeys) -> _Keyed:
+    """Rows that the state has. Their values need no stored form, so those that cannot be written can be removed."""
+    if len(found.keys) != rows.num_rows and not view.listed:
+        raise refused("the edit removes or changes two rows with one key, of which a state has one")
+    keys = found.keys.copied(corrupt_row)
+    return _Keyed(rows, _owners(checkpoint, view, rows, keys), found.partition, keys)
+
+
+def _owners(
+    checkpoint: Checkpoint, view: StateView, rows: pa.Table, keys: pa.BinaryArray, places: Ints | None = None
+) -> Ints:
+    """The number of each row's key. ``places`` are the partitions of rows, by default those where they belong."""
+    if len(keys) == rows.num_rows:
+        return np.arange(len(keys))
+    each = encode_keys_in(checkpoint, view, rows, places_of(checkpoint, view, rows) if places is None else places)
+    return np.asarray(pc.index_in(each.copied(corrupt_row), value_set=keys).to_numpy(), np.int64)
 
 
 def _added_in(added: _Stored, partition: int) -> _Stored:
-    at = _rows_in(added, partition)
-    return _Stored(added.rows.take(at), added.partition, added.keys.take(at), added.values.take(at))
-
-
-def _removed(checkpoint: Checkpoint, view: StateView, rows: pa.Table) -> _Keyed:
-    """Rows that the state has. Their values need no stored form, so those that cannot be written can be removed."""
-    found = encode_keys(checkpoint, view, rows)
-    if len(found.keys) != rows.num_rows:
-        raise refused("the edit removes or changes two rows with one key, of which a state has one")
-    return _Keyed(rows, found.partition, found.keys.copied(corrupt_row))
+    found = _removed_in(added, partition)
+    values = added.values.filter(arrow_numbers(added.partition == partition))
+    return _Stored(found.rows, found.owner, found.partition, found.keys, values)
 
 
 def _removed_in(removed: _Keyed, partition: int) -> _Keyed:
-    at = _rows_in(removed, partition)
-    return _Keyed(removed.rows.take(at), removed.partition, removed.keys.take(at))
-
-
-def _rows_in(rows: _Keyed, partition: int) -> pa.Array:
-    return arrow_numbers(np.flatnonzero(rows.partition == partition))
+    chosen = removed.partition == partition
+    mine = chosen[removed.owner]
+    owner = (np.cumsum(chosen) - 1)[removed.owner[mine]]
+    at = arrow_numbers(np.flatnonzero(chosen))
+    rows = removed.rows.take(arrow_numbers(np.flatnonzero(mine)))
+    return _Keyed(rows, owner, removed.partition[chosen], removed.keys.take(at))
 
 
 def _of_partition(
-    checkpoint: Checkpoint, view: StateView, name: str, removed: _Keyed, added: _Stored, partition: int
+    checkpoint: Checkpoint,
+    view: StateView,
+    name: str,
+    removed: _Keyed,
+    added: _Stored,
+    partition: int,
+    *,
+    alone: bool,
 ) -> StoredEdit:
     state = f"state {name} of {checkpoint.root.path}"
+    if not alone:
+        state = f"{state}: {view.name}, whose rows follow"
     if partition not in view.store.partitions:
         raise refused(f"{state}: its rows belong to partition {partition}, and there are only {view.store.partitions}")
-    stored = _looked_up(checkpoint, view, partition, pa.concat_arrays([removed.keys, added.keys]))
+    stored = looked_up(checkpoint, view, partition, pa.concat_arrays([removed.keys, added.keys]))
     at = pc.index_in(removed.keys, value_set=stored.column(0))
     if at.null_count:
         raise refused(
             f"{state}: {at.null_count} rows that the edit removes or changes are not stored in partition {partition}; "
-            f"{_ANEW}"
+            f"{ANEW}"
         )
     before = stored.take(at)
     _check_same(checkpoint, view, partition, state, removed, before)
     known = pc.index_in(added.keys, value_set=removed.keys)
     new = bools(pc.is_null(known))
     if new.any():
-        _check_new(checkpoint, view, partition, state, added.keys.filter(arrow_numbers(new)), stored)
+        _check_free(state, added.keys.filter(arrow_numbers(new)), stored)
+        if alone:
+            check_places(checkpoint, view, partition, state)
     changed = arrow_numbers(np.flatnonzero(~new))
     old = known.take(changed)
-    values = _column(removed.rows, 1).take(old), _column(added.rows, 1).take(changed)
-    check_buffers(name, checkpoint.operator(view.operator_id), view, *values)
+    if alone and not view.listed:
+        values = _column(removed.rows, 1).take(old), _column(added.rows, 1).take(changed)
+        check_buffers(name, checkpoint.operator(view.operator_id), view, *values)
     differs = new.copy()
     differs[~new] = ~bools(pc.equal(before.column(1).take(old), added.values.take(changed)))
     put = pa.RecordBatch.from_arrays([added.keys, added.values], schema=ROW_SCHEMA).filter(arrow_numbers(differs))
@@ -149,10 +221,10 @@ def _of_partition(
     return StoredEdit(view.operator_id, view.store.name, view.family.name, partition, put, erased)
 
 
-_ANEW = "it was computed from other state, or rows lie where no hash says: compute the edit anew from this checkpoint"
+ANEW = "it was computed from other state, or rows lie where no hash says: compute the edit anew from this checkpoint"
 
 
-def _looked_up(checkpoint: Checkpoint, view: StateView, partition: int, keys: pa.BinaryArray) -> pa.RecordBatch:
+def looked_up(checkpoint: Checkpoint, view: StateView, partition: int, keys: pa.BinaryArray) -> pa.RecordBatch:
     """The stored rows (key, value) of these keys."""
     source = open_partition(checkpoint, view.store, partition, view.family.name)
     ranges = [(key, key + b"\0") for key in sorted(set(keys.to_pylist()))]
@@ -171,33 +243,39 @@ def _check_same(
     rows = pa.Table.from_batches([shown.select(removed.rows.schema.names)])
     same = _are_same(checkpoint, view, partition, rows, removed.rows)
     if not same.all():
-        count, first = int(np.count_nonzero(~same)), int(np.argmin(same))
+        count, first = int(np.count_nonzero(~same)), int(np.argmax(removed.owner == np.argmin(same)))
         key = str(removed.rows.column(0)[first].as_py())[:200]
+        what = "lists" if view.listed else "rows"
         raise refused(
-            f"{state}: {count} rows in partition {partition} are not stored as the edit says that they were, the first "
-            f"of them that of the key {key}; {_ANEW}"
+            f"{state}: {count} {what} in partition {partition} are not stored as the edit says that they were, the "
+            f"first of them that of the key {key}; {ANEW}"
         )
 
 
 def _are_same(checkpoint: Checkpoint, view: StateView, partition: int, rows: pa.Table, others: pa.Table) -> Bools:
-    """Return which rows are equal, in the form in which they would be stored; without one, as Python shows them."""
-    places = np.full(rows.num_rows, partition, np.int64)
+    """Return which keys have equal rows, in the form in which they would be stored; without one, as Python shows
+    them."""
     try:
         one, other = (
-            encode_rows_in(checkpoint, view, each, places).values.copied(corrupt_row) for each in (rows, others)
+            encode_rows_in(checkpoint, view, each, np.full(each.num_rows, partition)).values.copied(corrupt_row)
+            for each in (rows, others)
         )
     except (InvalidInputError, UnsupportedError):
+        if view.listed:
+            raise
         pairs = zip(rows.to_pylist(), others.to_pylist(), strict=True)
         return np.array([repr(row) == repr(other) for row, other in pairs], np.bool_)
     return bools(pc.equal(one, other))
 
 
-def _check_new(
-    checkpoint: Checkpoint, view: StateView, partition: int, state: str, keys: pa.BinaryArray, stored: pa.RecordBatch
-) -> None:
+def _check_free(state: str, keys: pa.BinaryArray, stored: pa.RecordBatch) -> None:
     found = pc.sum(pc.is_in(keys, value_set=stored.column(0))).as_py()
     if found:
         raise refused(f"{state}: {found} rows that the edit inserts have keys that are stored; update these rows")
+
+
+def check_places(checkpoint: Checkpoint, view: StateView, partition: int, state: str) -> None:
+    """Raise InvalidInputError EDIT_REFUSED unless Spark looks for keys of a partition where their hashes say."""
     check = placement_check(checkpoint, view, partition)
     if check is None:
         if view.store.count == 1:
@@ -253,20 +331,19 @@ def _searched(
     gone, come = (_encoded_in(checkpoint, view, rows, np.zeros(rows.num_rows, np.int64)) for rows in (removed, added))
     place = np.full(len(gone.keys), -1, np.int64)
     for partition in view.store.partitions:
-        stored = _looked_up(checkpoint, view, partition, gone.keys)
+        stored = looked_up(checkpoint, view, partition, gone.keys)
         here = bools(pc.is_in(gone.keys, value_set=stored.column(0)))
         if (place[here] >= 0).any():
             raise unplaced
         place[here] = partition
     lost, known = int(np.count_nonzero(place < 0)), pc.index_in(come.keys, value_set=gone.keys)
     if lost:
-        raise refused(f"{lost} rows that the edit removes or changes are stored in no partition; {_ANEW}")
+        raise refused(f"{lost} rows that the edit removes or changes are stored in no partition; {ANEW}")
     if known.null_count:
         raise unplaced
     of_come = place[np.asarray(known.to_numpy(zero_copy_only=False), np.int64)]
-    return _Keyed(removed, place, gone.keys), _Stored(added, of_come, come.keys, come.values)
+    return _Keyed(removed, gone.owner, place, gone.keys), _Stored(added, come.owner, of_come, come.keys, come.values)
 
 
 def _encoded_in(checkpoint: Checkpoint, view: StateView, rows: pa.Table, partition: Ints) -> _Stored:
-    found = encode_rows_in(checkpoint, view, rows, partition)
-    return _Stored(rows, partition, found.keys.copied(corrupt_row), found.values.copied(corrupt_row))
+    return _added(checkpoint, view, rows, encode_rows_in(checkpoint, view, rows, partition))

@@ -107,6 +107,29 @@ def encode_rows_in(
         return _rows(checkpoint, state_view, keys, _shown_values(state_view, rows))
 
 
+def places_of(checkpoint: Checkpoint, state_view: StateView, rows: pa.Table) -> Ints:
+    """The partition where the query looks for each row, by its key as it is shown. Raises as `encode_rows`."""
+    with _named(state_view):
+        return _places(checkpoint, state_view, _shown_keys(state_view, rows), rows.num_rows)
+
+
+def encode_keys_in(checkpoint: Checkpoint, state_view: StateView, rows: pa.Table, partition: Ints) -> Cells:
+    """The stored key of each row, equal ones, too, in the partitions where they are known to be. Raises as
+    `encode_rows_in`."""
+    with _named(state_view):
+        return _keys(checkpoint, state_view, _shown_keys(state_view, rows), partition).keys
+
+
+def with_stored_zeros(checkpoint: Checkpoint, state_view: StateView, rows: pa.Table) -> pa.Table:
+    """The rows with the zeros and NaNs in their keys, which are structs, that the query stores."""
+    with _named(state_view):
+        key = _shown_keys(state_view, rows)
+        found = _stored_zeros(checkpoint, state_view, key)
+    if all(new is old for new, old in zip(found, key, strict=True)):
+        return rows
+    return rows.set_column(0, "key", struct_array(found, state_view.family.key, rows.num_rows))
+
+
 @contextmanager
 def _named(state_view: StateView) -> Iterator[None]:
     """Name the state in errors about what cannot be edited."""

@@ -185,12 +185,6 @@ def refusal(error: type[Exception], call: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     ("name", "state", "words"),
     [
-        ("spark4.3.0-join__hdfs", "left", "rows of a join are numbered"),
-        ("spark4.3.0-join__rkj4", "right", "rows of a join are numbered"),
-        ("spark4.3.0-twsttl__rk", "lst", "entries of a list are counted"),
-        ("spark4.3.0-twsttl__rk", "tval", "times to live are stored in other families"),
-        ("spark4.3.0-twsttl__rk", "tmp", "times to live are stored in other families"),
-        ("spark4.3.0-twsttl__rk", "timers", "stored by its key and by its time"),
         ("spark4.3.0-limit__rkcl", "state", "its operator is globalLimit"),
     ],
 )
