@@ -12,8 +12,6 @@ from functools import cached_property
 
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
@@ -113,7 +111,7 @@ def amending_plan(
 
     ``states`` are those of the source by name. Raises as `Source.edit_plan`, and the errors of reads.
     """
-    _check(checkpoint, version, options)
+    check_newest(checkpoint, version, options)
     stored: list[StoredEdit] = []
     notes: list[str] = []
     for edit in edits:
@@ -121,7 +119,7 @@ def amending_plan(
         stored += found
         notes += late
     batches = by_partition(stored)
-    said = (*notes, *_notes(checkpoint, batches))
+    said = (*notes, *notes_of_successor(checkpoint), *_notes(checkpoint, batches))
     return SparkEditPlan(checkpoint, tuple(batches), said, reopen).check()
 
 
@@ -138,13 +136,10 @@ def _of_state(
     return stored_edits(checkpoint, view, edit, options)
 
 
-def _check(checkpoint: Checkpoint, version: int, options: EditOptions) -> None:
-    """Raise for a batch or a way that is not supported."""
+def check_newest(checkpoint: Checkpoint, version: int, options: EditOptions) -> None:
+    """Raise InvalidInputError EDIT_REFUSED or UnsupportedError EDIT_UNSUPPORTED for a batch or a way that is not
+    supported."""
     where, newest = checkpoint.root.path, checkpoint.batches[-1]
-    if options.settings:
-        raise InvalidInputError(
-            ErrorCode.INVALID_OPTION, f"option {shown(next(iter(options.settings)))}: edits of Spark's state have none"
-        )
     if options.as_batch:
         raise not_editable(
             f"{where}: an edit as a batch of its own (as_batch) cannot be written yet; leave it out, and the edit "
@@ -164,7 +159,8 @@ def _check(checkpoint: Checkpoint, version: int, options: EditOptions) -> None:
         )
 
 
-def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[str]:
+def notes_of_successor(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield what the user has to know of a copy that goes on with the newest batch of its source."""
     where, batch = checkpoint.root.path, checkpoint.batch.batch_id
     begun = [number for number in checkpoint.root.at("offsets").numbered() if number > batch]
     if begun:
@@ -176,6 +172,10 @@ def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[s
         f"The target is the same query, {checkpoint.query_id}: once it has run from the target, do not start it from "
         f"{where} again, as sinks would take its batches for those that they have."
     )
+
+
+def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[str]:
+    batch = checkpoint.batch.batch_id
     if any(len(edit.erased) for edit in edits) and batch:
         yield (
             f"Files of batches before {batch}, and table files of RocksDB, are copied as they are, and have rows that "
