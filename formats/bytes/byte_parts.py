@@ -1,6 +1,6 @@
 """Byte strings that are put together of parts, all rows at once: columns of cells, and bytes that every row has.
 
-What is written row by row elsewhere is here one copy by Arrow: the parts of a row follow each other, and so do the rows.
+What is written row by row elsewhere is one copy by Arrow here: the parts of a row follow each other, and rows do, too.
 """
 
 from __future__ import annotations

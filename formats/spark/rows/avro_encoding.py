@@ -131,8 +131,8 @@ def _values(kind: SparkType, column: pa.Array) -> list[Part]:
     if not len(column):
         return [b""]
     raise not_editable(
-        f"a value of type {kind} in Avro; expected numbers, text, binary, times, structs, arrays or maps of text: leave "
-        "such rows as they are"
+        f"a value of type {kind} in Avro; expected numbers, text, binary, times, structs, arrays or maps of text: "
+        "leave such rows as they are"
     )
 
 

@@ -1,4 +1,4 @@
-"""Encoding of keys and values from Arrow: the bytes around rows, in the forms that ``row_encoding`` describes and reads.
+"""Encoding of keys and values from Arrow: the bytes around rows, in the forms that ``row_encoding`` describes.
 
 A list value has one entry after the other, with the delimiter of the store's merges between them. With row checksums
 each entry has its own, as where Spark puts or appends a list.

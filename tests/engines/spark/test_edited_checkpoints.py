@@ -6,45 +6,23 @@ goes on from the copy. Its state is that of a plain model, by Spark's own reader
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.running_queries import LAYOUTS, conf, content, opened, rows_of, run
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.edits import EditOptions, StateEdit
-from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.source import CheckpointSource, open_source
+from statestore.formats.spark.source import CheckpointSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PREFIX = "spark.sql.streaming.stateStore."
-ROCKSDB = {f"{PREFIX}providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"}
-CHANGELOGS = {f"{PREFIX}rocksdb.changelogCheckpointing.enabled": "true"}
-SECOND_FORMAT = {f"{PREFIX}checkpointFormatVersion": "2"}
-CHECKSUMS = {f"{PREFIX}rowChecksum.enabled": "true"}
-LAYOUTS: dict[str, dict[str, str]] = {
-    "deltas": {},
-    "deltas in zstd": {f"{PREFIX}compression.codec": "zstd"},
-    "deltas in snappy": {f"{PREFIX}compression.codec": "snappy"},
-    "deltas in lzf": {f"{PREFIX}compression.codec": "lzf"},
-    "deltas with checksums": CHECKSUMS,
-    "zips": ROCKSDB,
-    "zips with checksums": ROCKSDB | CHECKSUMS,
-    "changelogs": ROCKSDB | CHANGELOGS,
-    "changelogs with checksums": ROCKSDB | CHANGELOGS | CHECKSUMS,
-    "zips of format 2": ROCKSDB | SECOND_FORMAT,
-    "changelogs of format 2": ROCKSDB | CHANGELOGS | SECOND_FORMAT,
-    "changelogs of format 2 with checksums": ROCKSDB | CHANGELOGS | SECOND_FORMAT | CHECKSUMS,
-}
 Rows = list[tuple[str, int]]
 BEFORE: list[Rows] = [
     [("a", 1), ("b", 2), ("c", 3), ("d", 4)],
@@ -57,18 +35,6 @@ AFTER: list[Rows] = [
     [("a", 2), ("d", 40), ("j", 1)],
 ]
 LAST: list[Rows] = [[("a", 5), ("b", 6), ("new", 7), ("k", 1)]]
-
-
-@contextmanager
-def conf(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    former = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 class Counting:
@@ -108,21 +74,9 @@ class Deduplicating:
 Job = Counting | Deduplicating
 
 
-def run(spark: SparkSession, job: Job, folder: Path, checkpoint: Path, batches: list[Rows]) -> None:
-    """Run a query over further files of rows, one file a batch."""
-    inputs = folder / "rows"
-    inputs.mkdir(exist_ok=True)
-    for batch in batches:
-        text = "".join(json.dumps({"k": k, "n": n}) + "\n" for k, n in batch)
-        (inputs / f"{len(list(inputs.iterdir())):03d}.json").write_text(text)
-    rows = spark.readStream.schema("k string, n bigint").option("maxFilesPerTrigger", 1).json(str(inputs))
-    writer = job.result(rows).writeStream.outputMode(job.mode).format(job.sink)
-    writer = writer.option("checkpointLocation", str(checkpoint)).option("path", str(folder / "out"))
-    writer.trigger(availableNow=True).start().awaitTermination()
-
-
-def opened(checkpoint: Path) -> CheckpointSource:
-    return open_source(parse_location(checkpoint))
+def go(spark: SparkSession, job: Job, folder: Path, checkpoint: Path, batches: list[Rows]) -> None:
+    rows = [[{"k": k, "n": n} for k, n in batch] for batch in batches]
+    run(spark, folder, checkpoint, "k string, n bigint", rows, job.result, job.mode, job.sink)
 
 
 def ours(checkpoint: Path) -> dict[str, tuple[Any, ...]]:
@@ -141,25 +95,14 @@ def theirs(spark: SparkSession, checkpoint: Path) -> dict[str, tuple[Any, ...]]:
 
 def edit_of(job: Job, source: CheckpointSource) -> StateEdit:
     """An edit that erases, repairs and inserts rows."""
-    at = source.at("state", source.newest("state"))
-    table = pa.concat_tables(
-        pa.Table.from_batches(at.rows(part, at.schema.names, ()), at.schema) for part in at.parts(())
-    ).select(["key", "value"])
+    table = rows_of(source)
     keys = [key["k"] for key in table["key"].to_pylist()]
     removed = table.take([keys.index(key) for key in (job.erased, *job.repaired)])
-    names = [field.name for field in at.schema.field("value").type]
+    names = [field.name for field in table.schema.field("value").type]
     come = {**job.repaired, **job.inserted}
-    columns = [
-        pa.array([{"k": key} for key in come], at.schema.field("key").type),
-        pa.array([dict(zip(names, value, strict=True)) for value in come.values()], at.schema.field("value").type),
-    ]
-    added = pa.Table.from_arrays(columns, schema=table.schema)
+    values = [dict(zip(names, value, strict=True)) for value in come.values()]
+    added = pa.Table.from_pydict({"key": [{"k": key} for key in come], "value": values}, schema=table.schema)
     return StateEdit("state", ("key",), removed, added)
-
-
-def content(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 CASES = [(layout, job) for layout in LAYOUTS for job in (Counting(), Deduplicating())]
@@ -173,7 +116,7 @@ QUICK = [("deltas", "Counting"), ("changelogs of format 2 with checksums", "Coun
 def test_a_query_goes_on_from_the_edited_state(spark: SparkSession, tmp_path: Path, layout: str, name: str) -> None:
     job: Job = Counting() if name == "Counting" else Deduplicating()
     with conf(spark, LAYOUTS[layout]):
-        run(spark, job, tmp_path, tmp_path / "source", BEFORE)
+        go(spark, job, tmp_path, tmp_path / "source", BEFORE)
         before, was = ours(tmp_path / "source"), content(tmp_path / "source")
         assert before == job.state(BEFORE)
         source = opened(tmp_path / "source")
@@ -184,10 +127,10 @@ def test_a_query_goes_on_from_the_edited_state(spark: SparkSession, tmp_path: Pa
         assert ours(tmp_path / "target") == edited == theirs(spark, tmp_path / "target")
         assert content(tmp_path / "source") == was
 
-        run(spark, job, tmp_path, tmp_path / "target", AFTER)
+        go(spark, job, tmp_path, tmp_path / "target", AFTER)
         model = job.state(AFTER, edited)
         assert ours(tmp_path / "target") == model == theirs(spark, tmp_path / "target")
-        run(spark, job, tmp_path, tmp_path / "target", LAST)
+        go(spark, job, tmp_path, tmp_path / "target", LAST)
         model = job.state(LAST, model)
         assert ours(tmp_path / "target") == model == theirs(spark, tmp_path / "target")
         assert content(tmp_path / "source") == was
@@ -195,3 +138,28 @@ def test_a_query_goes_on_from_the_edited_state(spark: SparkSession, tmp_path: Pa
         passed = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.open()]
         # The erased key passes once more, the inserted one never.
         assert sorted(row["k"] for row in passed) == sorted([*"aabcdefghijk"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["deltas", "zips", "changelogs", "changelogs of format 2", "zips of format 2"])
+def test_a_batch_that_was_begun_runs_again_on_the_edited_state(
+    spark: SparkSession, tmp_path: Path, layout: str
+) -> None:
+    job = Counting()
+    with conf(spark, LAYOUTS[layout]):
+        go(spark, job, tmp_path, tmp_path / "source", BEFORE)
+        (tmp_path / "source/commits/2").unlink()  # as if the query had died before it
+        (tmp_path / "source/commits/.2.crc").unlink()
+        source = opened(tmp_path / "source")
+        assert source.newest("state") == 1
+        before = job.state(BEFORE[:2])
+        plan = source.edit_plan(1, [edit_of(job, source)], EditOptions())
+        assert any("Batch 2 was begun and not committed" in note for note in plan.notes)
+        write_copy(plan, tmp_path / "target")
+        edited = {**before, **job.repaired, **job.inserted}
+        del edited[job.erased]
+        assert ours(tmp_path / "target") == edited
+        go(spark, job, tmp_path, tmp_path / "target", AFTER)
+        model = job.state(AFTER, job.state(BEFORE[2:], edited))
+        assert ours(tmp_path / "target") == model == theirs(spark, tmp_path / "target")
+        assert opened(tmp_path / "target").newest("state") == 2 + len(AFTER)

@@ -1,4 +1,4 @@
-"""Spark's UnsafeRow, written value by value: a plain model to check the reader of whole columns with."""
+"""Spark's UnsafeRow, written value by value: a plain model to check the reader and writer of whole columns with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     CALENDAR_INTERVAL,
+    SPATIAL,
     STRING,
     VARIANT,
     VOID,
@@ -27,7 +28,7 @@ def row_bytes(values: tuple[Any, ...], schema: StructOf) -> bytes:
     """An UnsafeRow. Values are as in ``value_bytes``, None for null."""
     count = len(schema.fields)
     fixed = 8 * ((count + 63) // 64) + 8 * count
-    return _container(b"", values, [field.type for field in schema.fields], 8, fixed)
+    return _container(b"", values, [field.type for field in schema.fields], 8, fixed, in_row=True)
 
 
 def array_bytes(values: list[Any], kind: SparkType) -> bytes:
@@ -35,18 +36,19 @@ def array_bytes(values: list[Any], kind: SparkType) -> bytes:
     width = _width(kind)
     head = struct.pack("<q", len(values))
     fixed = 8 + 8 * ((len(values) + 63) // 64) + _padded(len(values) * width)
-    return _container(head, values, [kind] * len(values), width, fixed)
+    return _container(head, values, [kind] * len(values), width, fixed, in_row=False)
 
 
-def _container(head: bytes, values: Any, kinds: list[SparkType], width: int, fixed: int) -> bytes:
+def _container(head: bytes, values: Any, kinds: list[SparkType], width: int, fixed: int, *, in_row: bool) -> bytes:
     nulls = sum(1 << number for number, value in enumerate(values) if value is None)
     bitmap = nulls.to_bytes(8 * ((len(values) + 63) // 64), "little")
     slots, tail = b"", b""
     for value, kind in zip(values, kinds, strict=True):
+        # Wide decimals and intervals of a row have 16 bytes, also when they are null; an interval keeps its size, too.
+        keeps = in_row and (kind is CALENDAR_INTERVAL or (isinstance(kind, DecimalOf) and kind.precision > 18))
         if value is None:
-            # Wide decimals and intervals keep their room when they become null.
-            keeps = kind is CALENDAR_INTERVAL or (isinstance(kind, DecimalOf) and kind.precision > 18)
-            slots += struct.pack("<II", 0, fixed + len(tail)) if keeps else bytes(width)
+            size = 16 if kind is CALENDAR_INTERVAL else 0
+            slots += struct.pack("<II", size, fixed + len(tail)) if keeps else bytes(width)
             tail += bytes(16) if keeps else b""
         elif isinstance(kind, Plain) and kind.form:
             slots += struct.pack(_FORMS[kind.form], value).ljust(width, b"\0")
@@ -55,8 +57,7 @@ def _container(head: bytes, values: Any, kinds: list[SparkType], width: int, fix
         else:
             data = value_bytes(value, kind)
             slots += struct.pack("<II", len(data), fixed + len(tail))
-            room = 16 if isinstance(kind, DecimalOf) else _padded(len(data))
-            tail += data.ljust(room, b"\0")
+            tail += data.ljust(16 if keeps else _padded(len(data)), b"\0")
     return (head + bitmap + slots).ljust(fixed, b"\0") + tail
 
 
@@ -70,6 +71,8 @@ def value_bytes(value: Any, kind: SparkType) -> bytes:
         return struct.pack("<iiq", *value)
     if kind is VARIANT:
         return struct.pack("<i", len(value[0])) + bytes(value[0]) + bytes(value[1])
+    if kind is SPATIAL:
+        return struct.pack("<i", value[0]) + bytes(value[1])
     if isinstance(kind, DecimalOf):
         unscaled = _unscaled(value, kind)
         return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, signed=True)

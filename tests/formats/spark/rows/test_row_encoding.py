@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 from typing import Any
@@ -11,22 +10,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.checkpoints.avro_row_cases import AVRO, NULL, present, schema_of, text, zigzag
 from support.checkpoints.unsafe_row_model import row_bytes
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
-from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf, parse_schema
+from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf
 from statestore.formats.spark.rows.avro_row import decode_record
 from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
 
 pytestmark = pytest.mark.usefixtures("compiled_or_not")
-
-
-def schema_of(**kinds: Any) -> StructOf:
-    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
-    return parse_schema(json.dumps({"type": "struct", "fields": fields}))
 
 
 def spans(*cells: bytes) -> Cells:
@@ -132,62 +127,6 @@ def test_one_long_list_among_short_ones(end: bytes) -> None:
     counts, entries = split_values(values, b",")
     assert counts.tolist() == [1, 5000, 1]
     assert bytes(entries.data[entries.start[5000] : entries.start[5000] + entries.size[5000]]) == b"4999"
-
-
-def zigzag(number: int) -> bytes:
-    left, found = (number << 1) ^ (number >> 63), bytearray()
-    left &= 2**64 - 1
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*found, left])
-
-
-def text(value: str) -> bytes:
-    return zigzag(len(value.encode())) + value.encode()
-
-
-def present(value: bytes) -> bytes:
-    return zigzag(1) + value
-
-
-NULL = zigzag(0)
-POINT = {"type": "struct", "fields": [{"name": "x", "type": "integer"}]}
-LONGS = {"type": "array", "elementType": "long", "containsNull": True}
-TEXTS = {"type": "array", "elementType": "string", "containsNull": True}
-POINTS = {"type": "array", "elementType": POINT, "containsNull": False}
-NESTED = {"type": "array", "elementType": LONGS, "containsNull": True}
-COUNTS = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
-NAMES = {"type": "map", "keyType": "string", "valueType": TEXTS, "valueContainsNull": True}
-AVRO: list[tuple[Any, bytes, Any]] = [
-    ("boolean", b"\1", True),
-    ("short", zigzag(-300), -300),
-    ("long", zigzag(-(2**63)), -(2**63)),
-    ("float", struct.pack("<f", 0.5), 0.5),
-    ("double", struct.pack("<d", -2.5), -2.5),
-    ("string", text("é"), "é"),
-    ("binary", b"\4\0\xff", b"\0\xff"),
-    ("decimal(4,2)", struct.pack(">h", -125), pa.scalar(-1.25).cast(pa.decimal128(4, 2)).as_py()),
-    (POINT, present(zigzag(7)), {"x": 7}),
-    (POINT, NULL, {"x": None}),
-    (LONGS, zigzag(2) + zigzag(1) + zigzag(-1) + zigzag(1) + zigzag(9) + zigzag(0), [1, -1, 9]),
-    (LONGS, zigzag(-1) + zigzag(1) + zigzag(5) + zigzag(0), [5]),
-    (TEXTS, zigzag(0), []),
-    (TEXTS, zigzag(2) + text("a") + text("") + zigzag(0), ["a", ""]),
-    # Spark calls elements nullable only where they are nested.
-    (POINTS, zigzag(2) + present(present(zigzag(7))) + NULL + zigzag(0), [{"x": 7}, None]),
-    (NESTED, zigzag(2) + present(zigzag(1) + zigzag(5) + zigzag(0)) + NULL + zigzag(0), [[5], None]),
-    (
-        COUNTS,
-        zigzag(-2) + zigzag(5) + text("a") + zigzag(-1) + text("b") + zigzag(9) + zigzag(0),
-        [("a", -1), ("b", 9)],
-    ),
-    (
-        NAMES,
-        zigzag(1) + text("") + NULL + zigzag(1) + text("c") + present(zigzag(0)) + zigzag(0),
-        [("", None), ("c", [])],
-    ),
-]
 
 
 @pytest.mark.parametrize(("kind", "data", "expected"), AVRO, ids=[str(case[0])[:40] + str(case[2]) for case in AVRO])

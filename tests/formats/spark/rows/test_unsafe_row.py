@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import decimal
-import json
 import random
 import struct
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoints.spark_state_fixtures import QUICK, checkpoint_path, plain
+from support.checkpoints.unsafe_row_cases import CASES, array_of, kinds, schema_of, value_of
 from support.checkpoints.unsafe_row_model import row_bytes
 from support.parameters import mostly_slow, named
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
@@ -31,8 +28,6 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     ArrayOf,
     DecimalOf,
     Field,
-    MapOf,
-    Plain,
     SparkType,
     StructOf,
     parse_schema,
@@ -43,60 +38,9 @@ from statestore.formats.values.filters import Filter
 
 pytestmark = pytest.mark.usefixtures("compiled_or_not")
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def schema_of(*kinds: Any) -> StructOf:
-    fields = [
-        {"name": f"c{number}", "type": kind, "nullable": True, "metadata": {}} for number, kind in enumerate(kinds)
-    ]
-    return parse_schema(json.dumps({"type": "struct", "fields": fields}))
-
 
 def decoded(rows: list[tuple[Any, ...]], schema: StructOf) -> pa.StructArray:
     return decode_rows(cells_of(pa.array([row_bytes(row, schema) for row in rows], pa.binary())), schema)
-
-
-def array_of(kind: Any) -> dict[str, Any]:
-    return {"type": "array", "elementType": kind, "containsNull": True}
-
-
-def map_of(key: Any, value: Any) -> dict[str, Any]:
-    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-
-
-POINT = {"type": "struct", "fields": [{"name": name, "type": "integer", "nullable": True} for name in ("x", "y")]}
-CASES: list[tuple[Any, list[Any], list[Any] | None]] = [
-    ("boolean", [True, False], [True, False]),
-    ("byte", [-128, 127], [-128, 127]),
-    ("short", [-(2**15), 2**15 - 1], [-(2**15), 2**15 - 1]),
-    ("integer", [-(2**31), 2**31 - 1], [-(2**31), 2**31 - 1]),
-    ("long", [-(2**63), 2**63 - 1], [-(2**63), 2**63 - 1]),
-    ("float", [0.5, float("-inf")], [0.5, float("-inf")]),
-    ("double", [1e300, -0.0], [1e300, -0.0]),
-    ("date", [0, -1], [date(1970, 1, 1), date(1969, 12, 31)]),
-    ("timestamp", [1, -1], [EPOCH + timedelta(microseconds=1), EPOCH - timedelta(microseconds=1)]),
-    ("timestamp_ntz", [1_000_000], [datetime(1970, 1, 1, 0, 0, 1)]),
-    ("interval day to second", [-1_000_000], [timedelta(seconds=-1)]),
-    ("interval year to month", [14], [14]),
-    ("interval", [(1, -2, 3)], [pa.MonthDayNano([1, -2, 3000])]),
-    ("string", ["", "é" * 9, "x\0y"], ["", "é" * 9, "x\0y"]),
-    ("string collate UNICODE_CI", ["a"], ["a"]),
-    ("varchar(9)", ["a"], ["a"]),
-    ("binary", [b"", b"\xff\x00"], [b"", b"\xff\x00"]),
-    ("decimal(9,2)", [Decimal("-1.25")], [Decimal("-1.25")]),
-    ("decimal(38,5)", [Decimal(-(10**38 - 1)).scaleb(-5, decimal.Context(prec=60))], None),
-    ("decimal(30,0)", [Decimal(v) for v in (0, 127, 128, -128, -129, 10**29)], None),
-    ("variant", [(b"\x0c\x01", b"\x01\x00\x00")], [{"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}]),
-    (array_of("short"), [[], [1, None, 3] * 30], [[], [1, None, 3] * 30]),
-    (array_of("decimal(20,1)"), [[Decimal("1.5"), None]], [[Decimal("1.5"), None]]),
-    (array_of(array_of("string")), [[["a", None], None, []]], [[["a", None], None, []]]),
-    (POINT, [(1, None), (None, 2)], [{"x": 1, "y": None}, {"x": None, "y": 2}]),
-    (array_of(POINT), [[(1, 2), None]], [[{"x": 1, "y": 2}, None]]),
-    (map_of("string", "long"), [[], [("a", 1), ("b", None)]], [[], [("a", 1), ("b", None)]]),
-    (map_of("integer", map_of("string", "boolean")), [[(1, [("a", True)])]], [[(1, [("a", True)])]]),
-    ({"type": "udt", "class": "c", "pyClass": None, "sqlType": array_of("double")}, [[0.5]], [[0.5]]),
-]
 
 
 @pytest.mark.parametrize(("kind", "values", "expected"), CASES, ids=[str(case[0])[:60] for case in CASES])
@@ -137,37 +81,6 @@ def test_a_slice_of_rows_is_read_from_its_own_start() -> None:
     schema = schema_of("string", "long")
     rows = pa.array([row_bytes((f"k{n}", n), schema) for n in range(9)], pa.binary())
     assert decode_rows(cells_of(rows.slice(4, 3)), schema).field(0).to_pylist() == ["k4", "k5", "k6"]
-
-
-LEAVES: list[SparkType] = [STRING, BINARY, DecimalOf(12, 3), DecimalOf(25, 3), Plain("short", pa.int16(), "<i2")]
-kinds: st.SearchStrategy[SparkType] = st.recursive(
-    st.sampled_from([*LEAVES, Plain("long", pa.int64(), "<i8")]),
-    lambda inner: (
-        st.builds(ArrayOf, inner)
-        | st.builds(MapOf, st.just(STRING), inner)
-        | st.lists(inner, min_size=1, max_size=3).map(lambda ks: StructOf(tuple(Field("f", k) for k in ks)))
-    ),
-    max_leaves=5,
-)
-
-
-def value_of(kind: SparkType, rng: random.Random) -> Any:
-    """A random value, as the model takes it."""
-    if rng.random() < 0.2:
-        return None
-    if kind is STRING:
-        return "é" * rng.randrange(9)
-    if kind is BINARY:
-        return rng.randbytes(rng.randrange(20))
-    if isinstance(kind, DecimalOf):
-        return Decimal(rng.randrange(-(10**kind.precision) + 1, 10**kind.precision)).scaleb(-kind.scale)
-    if isinstance(kind, ArrayOf):
-        return [value_of(kind.element, rng) for _ in range(rng.randrange(4))]
-    if isinstance(kind, MapOf):
-        return [(f"k{number}", value_of(kind.value, rng)) for number in range(rng.randrange(4))]
-    if isinstance(kind, StructOf):
-        return tuple(value_of(field.type, rng) for field in kind.fields)
-    return rng.randrange(-30000, 30000)
 
 
 def hashable(value: Any) -> Any:
