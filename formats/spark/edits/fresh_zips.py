@@ -108,7 +108,7 @@ def _write(directory: Path, rows: Iterable[pa.RecordBatch], form: ZipForm) -> tu
         database = Rdict(str(directory), _options(form.table_format))
         try:
             unlogged = WriteOptions()
-            unlogged.disable_wal = True
+            setattr(unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
             database.set_write_options(unlogged)
             for batch in rows:
                 own = _count_of(batch, internal)

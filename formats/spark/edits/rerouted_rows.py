@@ -26,9 +26,9 @@ HELD_BYTES = 64 << 20
 class ReroutedRows:
     """Rows by partition. Call `add` for all, then `of` for each partition; a context manager that removes the file."""
 
-    def __init__(self, directory: Path, held_bytes: int = HELD_BYTES) -> None:
+    def __init__(self, directory: Path, held_bytes: int | None = None) -> None:
         self._path = directory / "rows.arrow"
-        self._held_bytes = held_bytes
+        self._held_bytes = HELD_BYTES if held_bytes is None else held_bytes
         self._held: dict[int, list[pa.RecordBatch]] = {}
         self._bytes = 0
         self._written: dict[int, list[int]] = {}
