@@ -22,6 +22,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
     STRING,
     Field,
+    Plain,
     SparkType,
     StructOf,
     has_collation,
@@ -69,8 +70,8 @@ class Places:
         fields, columns = self._placed(struct)
         found = partitions_of(columns, [field.type for field in fields], count)
         if found is None:
-            kinds = ", ".join(str(field.type) for field in fields)
-            raise not_editable(f"{self.where}: the partition of a key of {kinds} is not known here")
+            kinds = ", ".join(_word(field.type) for field in fields)
+            raise not_editable(f"{self.where}: the partition of a key with the types {kinds} is not known here")
         if (found < 0).any():
             raise not_editable(f"{self.where}: the partition of a key with a very long text is not known here")
         return found
@@ -84,6 +85,10 @@ class Places:
             assert isinstance(kind, StructOf)
             fields, columns = [kind.fields[number]], [columns[0].field(number)]
         return fields, columns
+
+
+def _word(kind: SparkType) -> str:
+    return kind.name if isinstance(kind, Plain) else type(kind).__name__.removesuffix("Of").lower()
 
 
 def places_of(checkpoint: Checkpoint, operator: Operator, store: Store, family: FamilySchema) -> Places:

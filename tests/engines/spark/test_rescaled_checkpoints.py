@@ -7,7 +7,8 @@ the former settings. Its state, or its output, is that of a plain model.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ import pytest
 from support.checkpoints.running_queries import LAYOUTS, conf, content, opened, rows_of, run
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
+from support.spark_release import since
 
 from statestore.formats.edits import EditOptions
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 Batches = Sequence[Sequence[Mapping[str, Any]]]
@@ -207,3 +210,70 @@ def test_a_query_goes_on_from_another_layout(spark: SparkSession, tmp_path: Path
         assert checkpoint.provider == settings.get("provider", checkpoint.provider)
         partitions = {len(store.folders) for each in checkpoint.operators for store in each.stores}
         assert partitions == {1 if name == "sum" else int(settings["partitions"])}
+
+
+def remembered(rows: DataFrame) -> DataFrame:
+    """Counts and lists rows by key, and two days after the first one tells and forgets them."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+    class Remember(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self._handle = handle
+            self._count = handle.getValueState("count", "n bigint")
+            self._of = handle.getMapState("of", "side string", "n bigint")
+            self._listed = handle.getListState("listed", "n bigint")
+
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
+            count = self._count.get()[0] if self._count.exists() else 0
+            for frame in rows:
+                for n, side, time in zip(frame["n"].tolist(), frame["side"].tolist(), frame["t"], strict=True):
+                    if not count:
+                        self._handle.registerTimer(int(time.timestamp() * 1000) + 2 * 86_400_000)
+                    count += 1
+                    self._of.updateValue((side,), (n,))
+                    self._listed.appendValue((n,))
+            self._count.update((count,))
+            yield from ()
+
+        def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Iterator[pd.DataFrame]:
+            import pandas as pd
+
+            listed = ",".join(str(n) for (n,) in self._listed.get())
+            yield pd.DataFrame({"k": [key[0]], "n": [self._count.get()[0]], "listed": [listed]})
+            for state in (self._count, self._of, self._listed):
+                state.clear()
+
+        def close(self) -> None:
+            pass
+
+    made = rows.withWatermark("t", "0 seconds").groupBy("k")
+    return made.transformWithStateInPandas(Remember(), "k string, n bigint, listed string", "Append", "EventTime")
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(line for file in (folder / "out").glob("*.json") for line in file.open())
+
+
+@pytest.mark.slow
+@since(4, 2, "transformWithStateInPandas in a session of the tests")
+@pytest.mark.parametrize("layout", ["changelogs", "zips", "changelogs of format 2 with checksums"])
+def test_variables_and_timers_go_on_as_without_a_change(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    job = Job(remembered, counts, "append", "json")
+    folders = plain, changed = tmp_path / "plain", tmp_path / "changed"
+    with conf(spark, {**LAYOUTS[layout], "spark.sql.shuffle.partitions": "2"}):
+        for folder in folders:
+            folder.mkdir()
+            job.run(spark, folder, folder / "source", BEFORE)
+        source = opened(changed / "source")
+        plan = source.edit_plan(source.checkpoint.batch.batch_id, [], EditOptions(settings=FIVE))
+        write_copy(plan, changed / "target")
+        (changed / "source").rename(changed / "moved away")
+        for folder, checkpoint in ((plain, plain / "source"), (changed, changed / "target")):
+            job.run(spark, folder, checkpoint, AFTER)
+            job.run(spark, folder, checkpoint, LAST)
+    assert len(written(plain)) > len(LETTERS) and written(plain) == written(changed)
+    control, found = opened(plain / "source"), opened(changed / "target")
+    assert {*control.states()} == {"count", "of", "listed", "timers"}
+    for state in control.states():
+        bags = [Counter(map(repr, rows_of(each, state).to_pylist())) for each in (control, found)]
+        assert bags[0] == bags[1] and bags[0], state
