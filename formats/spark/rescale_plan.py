@@ -119,7 +119,11 @@ def rescaling_plan(
             f"{where}: rows cannot be edited along with the settings {', '.join(options.settings)}; make two edits: "
             "one of rows, and one of settings, of its target"
         )
-    check_newest(checkpoint, version, options)
+    if options.as_batch:
+        raise refused(
+            f"{where}: other settings are those of batch {version}, and no batch of their own; leave out as_batch"
+        )
+    check_newest(checkpoint, version)
     asked = _asked(options.settings)
     provider, count = _provider(checkpoint, asked), _partitions(checkpoint, asked)
     for operator in checkpoint.operators:

@@ -28,13 +28,16 @@ class FolderTarget:
 
 def write_copy(plan: EditPlan, folder: Path) -> dict[str, int]:
     """Write what a plan says; return the sizes of the files that are not copies. No file may be written twice."""
-    target, sizes = FolderTarget(folder), {}
+    target, sizes = FolderTarget(folder), dict[str, int]()
     for part in plan.parts():
         sizes.update(plan.write(part, target))
     for each in plan.copied():
         (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
         assert not (folder / each.path).exists(), each.path
-        shutil.copyfile(Path(each.folder.path) / each.name, folder / each.path)
+        if each.folder.is_local:
+            shutil.copyfile(Path(each.folder.path) / each.name, folder / each.path)
+        else:
+            (folder / each.path).write_bytes(each.folder.fresh().read_once(each.name))
     sizes.update(plan.finish(target))
     assert sizes == {path: (folder / path).stat().st_size for path in sizes}
     return sizes

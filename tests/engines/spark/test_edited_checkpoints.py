@@ -163,3 +163,24 @@ def test_a_batch_that_was_begun_runs_again_on_the_edited_state(
         model = job.state(AFTER, job.state(BEFORE[2:], edited))
         assert ours(tmp_path / "target") == model == theirs(spark, tmp_path / "target")
         assert opened(tmp_path / "target").newest("state") == 2 + len(AFTER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+def test_a_query_goes_on_after_a_batch_that_is_an_edit(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    job = Counting()
+    with conf(spark, LAYOUTS[layout]):
+        go(spark, job, tmp_path, tmp_path / "source", BEFORE)
+        before, source = job.state(BEFORE), opened(tmp_path / "source")
+        plan = source.edit_plan(2, [edit_of(job, source)], EditOptions(as_batch=True))
+        write_copy(plan, tmp_path / "target")
+        edited = {**before, **job.repaired, **job.inserted}
+        del edited[job.erased]
+        assert ours(tmp_path / "target") == edited == theirs(spark, tmp_path / "target")
+        go(spark, job, tmp_path, tmp_path / "target", AFTER)
+        go(spark, job, tmp_path, tmp_path / "target", LAST)
+        model = job.state(LAST, job.state(AFTER, edited))
+        assert ours(tmp_path / "target") == model == theirs(spark, tmp_path / "target")
+        assert opened(tmp_path / "target").newest("state") == 3 + len(AFTER) + len(LAST)
+    history = statestore.inspect(tmp_path / "target").table("state").scan(version=2).read_all().to_pylist()
+    assert {row["key"]["k"]: tuple(row["value"].values()) for row in history} == before

@@ -144,7 +144,7 @@ def test_states_of_functions_go_on(spark: SparkSession, tmp_path: Path, layout: 
 def remembered(rows: DataFrame) -> DataFrame:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-    class Remember(StatefulProcessor):  # type: ignore[misc]
+    class Remember(StatefulProcessor):
         """Counts rows, in a value, by number in a map, and lists the numbers."""
 
         def init(self, handle: StatefulProcessorHandle) -> None:
@@ -155,11 +155,11 @@ def remembered(rows: DataFrame) -> DataFrame:
         def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
             import pandas as pd
 
-            count = self._count.get()[0] if self._count.exists() else 0
+            count = (self._count.get() or (0,))[0]
             for frame in rows:
                 for number in frame["number"].tolist():
                     count += 1
-                    seen = self._of.getValue((number,))[0] if self._of.containsKey((number,)) else 0
+                    seen = (self._of.getValue((number,)) or (0,))[0]
                     self._of.updateValue((number,), (seen + 1,))
                     self._listed.appendValue((number,))
             self._count.update((count,))

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.running_queries import opened, rows_of
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path, multiset
 from support.edited_copies import write_copy
+from support.object_store import object_store
 from support.parameters import mostly_slow
 
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.source import CheckpointSource, open_source
 
 LATE = EditOptions(allow_late=True)
 Change = Callable[[Any], Any]
-
-
-def opened(path: str | Path) -> CheckpointSource:
-    return open_source(parse_location(path))
-
-
-def rows_of(source: CheckpointSource, state: str) -> pa.Table:
-    """The rows of a state without their placement."""
-    at = source.at(state, source.newest(state))
-    found = pa.Table.from_batches(
-        [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())], at.schema
-    )
-    return found.drop_columns(["partition_id"])
 
 
 def edit(source: CheckpointSource, state: str, removed: pa.Table, added: pa.Table | None = None) -> StateEdit:
@@ -112,7 +102,7 @@ def test_new_keys_lie_where_lookups_search_them(tmp_path: Path) -> None:
     write_copy(plan_of(source, edit(source, "state", rows.slice(0, 0), added)), tmp_path / "copy")
     copy = opened(tmp_path / "copy")
     assert multiset(rows_of(copy, "state")) == multiset(pa.concat_tables([rows, added]))
-    at = copy.at("state", copy.newest("state"))
+    at: StateAt = copy.at("state", copy.newest("state"))
     for part in at.parts(()):
         check = at.placement(part)
         assert check is not None
@@ -132,6 +122,24 @@ def test_a_copy_without_edits_has_all_files_as_they_are(tmp_path: Path) -> None:
 
 def files_in(folder: Path) -> dict[str, bytes]:
     return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.0.1-agg__rk2", "spark4.3.0-agg__rkck"])
+def test_a_checkpoint_in_an_object_store_is_edited_into_a_folder(name: str, tmp_path: Path) -> None:
+    with object_store() as store:
+        source = open_source(parse_location(store.upload(checkpoint_path(name), name)))
+        rows = rows_of(source)
+        added = pa.concat_tables([rows.slice(1, 1).set_column(1, rows.schema.field(1), rows.slice(0, 1)["value"])])
+        new = with_key(rows.slice(0, 1), "new")
+        plan = plan_of(source, edit(source, "state", rows.slice(0, 2), pa.concat_tables([added, new])))
+        before = store.contents(name)
+        write_copy(plan, tmp_path / "copy")
+        assert store.contents(name) == before
+    found = rows_of(opened(tmp_path / "copy"))
+    assert multiset(found) == multiset(pa.concat_tables([rows.slice(2), added, new]))
+    names = {str(each.relative_to(tmp_path / "copy")) for each in (tmp_path / "copy").rglob("*") if each.is_file()}
+    shown = {each.partition(f"/{name}/")[2] for each in before if "/." not in each}
+    assert shown <= names
 
 
 def test_rows_that_stay_as_they_are_touch_no_file(tmp_path: Path) -> None:
@@ -188,8 +196,6 @@ def test_only_the_newest_batch_is_edited() -> None:
     newest = source.newest("state")
     found = refusal(InvalidInputError, lambda: source.edit_plan(newest - 1, (), EditOptions()))
     assert "EDIT_REFUSED" in found and f"edit batch {newest}" in found
-    found = refusal(UnsupportedError, lambda: source.edit_plan(newest, (), EditOptions(as_batch=True)))
-    assert "EDIT_UNSUPPORTED" in found and "as_batch" in found
     found = refusal(InvalidInputError, lambda: source.edit_plan(newest, (), EditOptions(settings={"x": "1"})))
     assert "INVALID_OPTION" in found
 
@@ -210,9 +216,7 @@ def test_an_edit_of_other_state_is_refused(name: str) -> None:
     assert "keys that are stored; update these rows" in found
     twice = pa.concat_tables([rows.slice(0, 1)] * 2)
     for gone, come in ((twice, None), (rows.slice(0, 1), twice)):
-        found = refusal(
-            InvalidInputError, lambda gone=gone, come=come: plan_of(source, edit(source, "state", gone, come))
-        )
+        found = refusal(InvalidInputError, partial(plan_of, source, edit(source, "state", gone, come)))
         assert "EDIT_REFUSED" in found
 
 
@@ -321,17 +325,21 @@ def test_notes_name_the_query_and_an_unfinished_batch(tmp_path: Path) -> None:
     (checkpoint / "commits" / str(newest)).unlink()
     unfinished = opened(checkpoint)
     assert any(f"Batch {newest} was begun and not committed" in note for note in notes_of(unfinished))
+    found = refusal(InvalidInputError, lambda: plan_of(unfinished, options=EditOptions(as_batch=True)))
+    assert "EDIT_REFUSED" in found and f"batch {newest} was begun" in found and "leave out as_batch" in found
     erased = edit(unfinished, "state", rows_of(unfinished, "state").slice(0, 1))
     assert any("rows that were deleted" in note for note in notes_of(unfinished, erased))
     assert not any("rows that were deleted" in note for note in notes_of(unfinished))
 
 
-def test_plans_travel() -> None:
-    import pickle
-
+@pytest.mark.parametrize("as_batch", [False, True])
+def test_plans_travel(as_batch: bool) -> None:
     source = opened(checkpoint_path("spark4.3.0-agg__rkcl"))
-    plan = plan_of(source, edit(source, "state", rows_of(source, "state").slice(0, 3)))
+    removed = edit(source, "state", rows_of(source, "state").slice(0, 3))
+    plan = plan_of(source, removed, options=EditOptions(as_batch=as_batch))
+    assert plan.target_version == plan.version + as_batch
+    assert any("_spark_metadata" in note for note in plan.notes) is as_batch
     again = pickle.loads(pickle.dumps(plan))
     assert [each.path for each in again.copied()] == [each.path for each in plan.copied()]
     assert [part.erased for part in again.parts()] == [part.erased for part in plan.parts()]
-    assert replace(again).version == plan.version
+    assert again.version == plan.version

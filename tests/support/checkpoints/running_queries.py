@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from statestore.formats.engine import StateAt
 from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.source import CheckpointSource, open_source
 
@@ -48,8 +49,8 @@ def conf(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in former.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+        for name, before in former.items():
+            spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
 def run(
@@ -81,7 +82,7 @@ def opened(checkpoint: Path) -> CheckpointSource:
 
 def rows_of(source: CheckpointSource, state: str = "state") -> pa.Table:
     """The rows of a state without their placement."""
-    at = source.at(state, source.newest(state))
+    at: StateAt = source.at(state, source.newest(state))
     batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
     return pa.Table.from_batches(batches, at.schema).drop_columns(["partition_id"])
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.running_queries import opened
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, QUICK, checkpoint_path, index
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
@@ -19,22 +20,20 @@ from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.state_views import StateView, state_views
-from statestore.formats.spark.edit_plan import SparkEditPlan
+from statestore.formats.spark.edit_plan import AppendingPlan, SparkEditPlan
+from statestore.formats.spark.edits.appended_files import all_partitions, new_uids
 from statestore.formats.spark.edits.change_file_edits import edited_pieces
 from statestore.formats.spark.edits.packed_streams import packed
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.rows.row_framing import with_checksums, with_sized_checksums
-from statestore.formats.spark.source import CheckpointSource, open_source
+from statestore.formats.spark.source import CheckpointSource
 
 Place = tuple[int, str, str, int]
 Rows = dict[bytes, bytes]
 NOTHING = pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA)
-
-
-def opened(path: str | Path) -> CheckpointSource:
-    return open_source(parse_location(path))
 
 
 def views(checkpoint: Checkpoint) -> Iterator[tuple[StateView, int, Place]]:
@@ -94,8 +93,12 @@ def edited(rows: Mapping[Place, Rows], edits: list[StoredEdit]) -> dict[Place, R
     return found
 
 
+def reopened(path: str) -> CheckpointSource:
+    return opened(Path(path))
+
+
 def plan_of(source: CheckpointSource, edits: list[StoredEdit]) -> SparkEditPlan:
-    return SparkEditPlan(source.checkpoint, tuple(by_partition(edits)), (), opened)
+    return SparkEditPlan(source.checkpoint, tuple(by_partition(edits)), (), reopened)
 
 
 def copied(checkpoint: Path, folder: Path) -> tuple[CheckpointSource, list[StoredEdit], CheckpointSource]:
@@ -116,6 +119,28 @@ def test_a_copy_has_the_stored_rows_of_the_edit_and_no_others(name: str, archive
     source, edits, copy = copied(checkpoint_path(name, archive), tmp_path / "copy")
     assert rows_of(copy.checkpoint) == edited(rows_of(source.checkpoint), edits)
     assert copy.checkpoint.batches == source.checkpoint.batches
+
+
+@pytest.mark.parametrize(("name", "archive"), mostly_slow(NAMES, [(name, ARCHIVE) for name in QUICK[:4]]))
+def test_a_batch_of_its_own_has_the_edit_and_the_one_before_has_not(name: str, archive: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint_path(name, archive), tmp_path / "source"))
+    for begun in (path / "offsets").iterdir():
+        if begun.name.isdigit() and not (path / "commits" / begun.name).exists():
+            begun.unlink()
+    checkpoint = opened(path).checkpoint
+    before = rows_of(checkpoint)
+    edits = edits_of(checkpoint, before)
+    placed = {(each.operator_id, each.store, each.partition): each for each in by_partition(edits)}
+    uids = new_uids(checkpoint.batch.uids)
+    write_copy(AppendingPlan(checkpoint, tuple(all_partitions(checkpoint, placed)), (), reopened, uids), tmp_path / "c")
+    copy = opened(tmp_path / "c").checkpoint
+    newest = checkpoint.batches[-1]
+    assert copy.batches == (*checkpoint.batches, newest + 1)
+    assert rows_of(copy) == edited(before, edits)
+    older = open_now(parse_location(tmp_path / "c"), newest)
+    assert rows_of(older) == before
+    assert copy.batch.offsets == older.batch.offsets and copy.batch.settings == older.batch.settings
+    assert (copy.batch.timestamp_ms or 0) > (older.batch.timestamp_ms or 0)
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__rk", "spark4.0.1-agg__rk2"])
