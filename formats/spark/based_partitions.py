@@ -36,6 +36,7 @@ from statestore.formats.spark.reframed_rows import frame_of
 from statestore.formats.spark.row_places import check_places, places_of
 
 _FORMAT = "stateStore.rocksdb.formatVersion"
+_TABLE_FORMATS = ("2", "3", "4", "5")
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def _of_family(keys: Cells, number: int) -> Cells:
 
 def _form_of(checkpoint: Checkpoint, store: Store, sources: Sequence[int]) -> ZipForm:
     """The form of zips: that of a zip of these partitions, with the ids of all families."""
-    table_format = int(checkpoint.batch.setting(_FORMAT, "5"))
+    table_format = _table_format(checkpoint)
     form = ZipForm(table_format, _NEW_DOCUMENT if store.prefix_columns is not None else {})
     families: dict[str, int] = {}
     for number in sources:
@@ -155,8 +156,11 @@ def _form_of(checkpoint: Checkpoint, store: Store, sources: Sequence[int]) -> Zi
         if base is None or base.kind != "zip":
             continue
         found = form_of(partition.folder, base, table_format)
+        _check_families(partition.folder.at(base.name).path, store, found)
         if len(found.families) >= len(form.families) or form.options is None:
             form = found
+        if not store.has_families:
+            break
     if not store.has_families:
         return form
     families = dict(form.families)
@@ -168,6 +172,26 @@ def _form_of(checkpoint: Checkpoint, store: Store, sources: Sequence[int]) -> Zi
             if found_id is not None:
                 families[family.name] = max([found_id, *(each + 1 for each in families.values())])
     return form.with_families(families)
+
+
+def _table_format(checkpoint: Checkpoint) -> int:
+    found = checkpoint.batch.setting(_FORMAT, "5")
+    if found not in _TABLE_FORMATS:
+        raise not_editable(
+            f"{checkpoint.root.path}: spark.sql.streaming.{_FORMAT} is {found[:40]!r}, and table files can be written "
+            f"in {', '.join(_TABLE_FORMATS)}"
+        )
+    return int(found)
+
+
+def _check_families(path: str, store: Store, form: ZipForm) -> None:
+    """Raise for families whose rows would be left behind."""
+    unknown = sorted(form.families.keys() - {family.name for family in store.families} - {DEFAULT_STORE})
+    if store.has_families and unknown:
+        raise not_editable(
+            f"{path}: no schema file says what is in its column families {', '.join(unknown[:5])}, so their rows cannot "
+            "be placed; let the query run a batch, or restore the schema files from a copy"
+        )
 
 
 _NEW_DOCUMENT = {

@@ -200,6 +200,9 @@ def test_a_query_goes_on_from_another_layout(spark: SparkSession, tmp_path: Path
         plan = opened_source.edit_plan(opened_source.checkpoint.batch.batch_id, [], EditOptions(settings=settings))
         write_copy(plan, target)
         assert job.found(tmp_path, target) == job.model(BEFORE)
+        if name == "counting":
+            builtin = spark.read.format("statestore").option("provider", "builtin").load(str(target)).collect()
+            assert sorted((row.key.k, *row.value) for row in builtin) == job.model(BEFORE)
 
         job.run(spark, tmp_path, target, AFTER)
         assert job.found(tmp_path, target) == job.model([*BEFORE, *AFTER])
@@ -235,7 +238,7 @@ def remembered(rows: DataFrame) -> DataFrame:
             self._count.update((count,))
             yield from ()
 
-        def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Iterator[pd.DataFrame]:
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
             import pandas as pd
 
             listed = ",".join(str(n) for (n,) in self._listed.get())
