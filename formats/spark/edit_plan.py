@@ -18,8 +18,6 @@ from functools import cached_property
 
 from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target, rows_since
 from statestore.formats.engine import Source
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, DataFile, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
@@ -196,7 +194,7 @@ def edit_plan_of(
 
     ``states`` are those of the source by name. Raises as `Source.edit_plan`, and the errors of reads.
     """
-    _check(checkpoint, version, options)
+    check_newest(checkpoint, version)
     if options.as_batch:
         _check_batch(checkpoint)
     stored: list[StoredEdit] = []
@@ -206,7 +204,7 @@ def edit_plan_of(
         stored += found
         notes += late
     parts = by_partition(stored)
-    said = (*notes, *_notes(checkpoint, parts))
+    said = (*notes, *notes_of_successor(checkpoint), *_notes(checkpoint, parts))
     if not options.as_batch:
         return SparkEditPlan(checkpoint, tuple(parts), said, reopen).check()
     placed = {(part.operator_id, part.store, part.partition): part for part in parts}
@@ -231,13 +229,9 @@ def _of_state(
     return stored_edits(checkpoint, view, edit, options)
 
 
-def _check(checkpoint: Checkpoint, version: int, options: EditOptions) -> None:
-    """Raise for a batch or a way that is not supported."""
+def check_newest(checkpoint: Checkpoint, version: int) -> None:
+    """Raise InvalidInputError EDIT_REFUSED for a batch from whose state the query does not go on."""
     where, newest = checkpoint.root.path, checkpoint.batches[-1]
-    if options.settings:
-        raise InvalidInputError(
-            ErrorCode.INVALID_OPTION, f"option {shown(next(iter(options.settings)))}: edits of Spark's state have none"
-        )
     if version in checkpoint.begun:
         raise refused(f"{where}: batch {version} was not committed; edit without the option uncommitted")
     if version != newest or checkpoint.batch.batch_id != newest:
@@ -273,7 +267,8 @@ def _of_sinks(batch: int) -> str:
     )
 
 
-def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[str]:
+def notes_of_successor(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield what the user has to know of a copy that goes on with the newest batch of its source."""
     where, batch = checkpoint.root.path, checkpoint.batch.batch_id
     begun = [number for number in checkpoint.root.at("offsets").numbered() if number > batch]
     if begun:
@@ -285,6 +280,10 @@ def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[s
         f"The target is the same query, {checkpoint.query_id}: once it has run from the target, do not start it from "
         f"{where} again, as sinks would take its batches for those that they have."
     )
+
+
+def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[str]:
+    batch = checkpoint.batch.batch_id
     if any(len(edit.erased) for edit in edits) and batch:
         tables = ", and table files of RocksDB," if checkpoint.provider == "rocksdb" else ""
         yield (

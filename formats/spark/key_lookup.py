@@ -23,7 +23,7 @@ from statestore.formats.values.filters import Filter
 Choice = dict[tuple[str, ...], Any]
 """Values of a key's parts, by path in its schema."""
 MAX_KEYS = 1000
-_OF_JOINS = ("index", "__event_time")
+JOIN_COLUMNS = ("index", "__event_time")
 SESSION_START = "sessionStartTime"
 _MAX_RANGES = 4096
 
@@ -139,7 +139,7 @@ def _hashed_columns(state_view: StateView) -> int:
     if state_view.shape in ("map", "timers"):
         return 1
     if state_view.shape == "join-side":
-        return len([name for name in names if name not in _OF_JOINS])
+        return len([name for name in names if name not in JOIN_COLUMNS])
     if store.has_families:
         return len(names)
     if store.prefix_columns is None:  # without the metadata of Spark 4 a session window shows in its key only

@@ -29,8 +29,8 @@ from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, rea
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.values.times import MAX_MS, MIN_MS
 
-_PREFIX = "spark.sql.streaming."
-_PARTITIONS = "spark.sql.shuffle.partitions"
+SETTINGS = "spark.sql.streaming."
+PARTITIONS = "spark.sql.shuffle.partitions"
 _COUNT = re.compile(r"[1-9][0-9]{0,9}")
 _MOST_SHOWN = 200  # characters of a position
 _NOTHING = "-"
@@ -59,7 +59,7 @@ class Batch:
 
     def setting(self, name: str, default: str) -> str:
         """A ``spark.sql.streaming.`` setting with which the batch ran."""
-        return self.settings.get(_PREFIX + name, default)
+        return self.settings.get(SETTINGS + name, default)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _settings(root: Folder, offsets: Mapping[str, Any], batch_id: int) -> dict[s
 
 
 def _partitions(settings: Mapping[str, str]) -> int | None:
-    text = settings.get(_PARTITIONS, "")
+    text = settings.get(PARTITIONS, "")
     return int(text) if _COUNT.fullmatch(text) else None
 
 

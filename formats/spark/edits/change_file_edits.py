@@ -7,7 +7,7 @@ of a changelog, its version and its lineage, stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -59,6 +59,13 @@ def new_records(edit: PartitionEdit, typed: bool, checksums: bool) -> Iterator[b
     erased = cells_of(edit.erased)
     yield from _records(DELETE, _with_checksums(erased) if checksums else erased, None, typed)
     yield _TYPED_END if typed else _END
+
+
+def snapshot_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield the plain bytes of a snapshot of rows (key, value), each key once."""
+    for batch in batches:
+        yield from _records(PUT, cells_of(batch.column(0)), cells_of(batch.column(1)), False)
+    yield _END
 
 
 def _kept(changes: Changes, edited: pa.BinaryArray, typed: bool, checksums: bool) -> Iterator[bytes]:

@@ -120,3 +120,5 @@ _PACKED: dict[str, Callable[[Iterable[bytes]], Iterator[bytes]]] = {
     "snappy": _snappy,
     "lzf": _lzf,
 }
+CODECS = tuple(_PACKED)
+"""The names of the codecs."""

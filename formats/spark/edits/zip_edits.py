@@ -33,12 +33,12 @@ from statestore.formats.spark.checkpoint.checkpoint_files import TABLES, DataFil
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, not_editable
 from statestore.formats.spark.edits.stored_edits import PartitionEdit
 from statestore.formats.spark.providers.rocksdb_provider import family_prefix, unpacked_zip
-from statestore.formats.spark.providers.zip_files import Zip, unzipped
+from statestore.formats.spark.providers.zip_files import unzipped
 
 _RAW = '{"raw_mode":true,"prefix_extractors":{}}'
 """What rocksdict keeps beside a database whose keys and values are bytes."""
 _COMPACTIONS = re.compile(rb"^(\s*disable_auto_compactions)=.*$", re.MULTILINE)
-_METADATA, _OPTIONS, _CURRENT = "metadata", "OPTIONS-", "CURRENT"
+METADATA, OPTIONS, _CURRENT = "metadata", "OPTIONS-", "CURRENT"
 _WRITTEN = ("MANIFEST-", _CURRENT)
 _KEYS, _INTERNAL_KEYS = "numKeys", "numInternalKeys"
 
@@ -55,13 +55,13 @@ def write_edited_zip(
     """
     path, where, sizes = folder.at(file.name).path, posixpath.dirname(written), {}
     found, members = unzipped(folder, file)
-    version, _, text = members[_METADATA].decode("utf-8", "replace").partition("\n")
+    version, _, text = members[METADATA].decode("utf-8", "replace").partition("\n")
     document = parse_json(text, path)
     with unpacked_zip(folder, file, delimiter, [(None, None)]) as opened:
         directory = opened.directory
         _refuse_codec(directory, path)
         try:
-            changed = _write(directory, edit, _internal_prefixes(found, document))
+            changed = _write(directory, edit, internal_prefixes(found.families, document))
         except StateStoreError:
             raise
         except Exception as error:  # of RocksDB, which rocksdict raises as plain exceptions
@@ -79,14 +79,14 @@ def write_edited_zip(
                 sizes[f"{where}/{TABLES}/{name}"] = size
                 with (directory / local).open("rb") as table, target.create(f"{where}/{TABLES}/{name}") as copy:
                     shutil.copyfileobj(table, copy, 1 << 20)
-        contents = {name: content for name, content in members.items() if name.startswith(_OPTIONS)}
+        contents = {name: content for name, content in members.items() if name.startswith(OPTIONS)}
         for each in sorted(directory.iterdir()):
-            if each.name.startswith(_WRITTEN) or each.suffix == ".log":
+            if is_of_database(each):
                 with disk_errors("read", each):
                     contents[each.name] = each.read_bytes()
         _change(document, tables, changed, path)
-        contents[_METADATA] = f"{version}\n{json.dumps(document, separators=(',', ':'))}".encode()
-    data = _zipped(contents)
+        contents[METADATA] = f"{version}\n{json.dumps(document, separators=(',', ':'))}".encode()
+    data = zipped(contents)
     with target.create(written) as stream:
         stream.write(data)
     return {**sizes, written: len(data)}
@@ -102,18 +102,23 @@ class _Changed:
     internal_keys: int
 
 
-def _internal_prefixes(found: Zip, document: Mapping[str, Any]) -> tuple[bytes, ...]:
+def is_of_database(file: Path) -> bool:
+    """Return whether a zip has a file of a database beside OPTIONS and metadata."""
+    return file.name.startswith(_WRITTEN) or file.suffix == ".log"
+
+
+def internal_prefixes(families: Mapping[str, int], document: Mapping[str, Any]) -> tuple[bytes, ...]:
     """The first bytes of keys in families that are Spark's own."""
     types = document.get("columnFamilyTypeMap") or {}
-    return tuple(family_prefix(number) for name, number in found.families.items() if types.get(name) is True)
+    return tuple(family_prefix(number) for name, number in families.items() if types.get(name) is True)
 
 
 def _write(directory: Path, edit: PartitionEdit, internal: tuple[bytes, ...]) -> _Changed:
     writing_rocksdb()
     with disk_errors("write", directory):
         (directory / "rocksdict-config.json").write_text(_RAW)
-    (directory / _METADATA).unlink()
-    for file in directory.glob(f"{_OPTIONS}*"):
+    (directory / METADATA).unlink()
+    for file in directory.glob(f"{OPTIONS}*"):
         # RocksDB takes the options of a family from here, and not from those with which it is opened.
         file.write_bytes(_COMPACTIONS.sub(rb"\1=true", file.read_bytes()))
     options, _ = Options.load_latest(str(directory))
@@ -161,7 +166,8 @@ def _change(document: dict[str, Any], tables: list[dict[str, Any]], changed: _Ch
             document[name] = count + more
 
 
-def _zipped(members: Mapping[str, bytes]) -> bytes:
+def zipped(members: Mapping[str, bytes]) -> bytes:
+    """The bytes of a zip with these members."""
     stream = BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as found:
         for name, content in members.items():

@@ -1,0 +1,225 @@
+"""The base of each new partition of a store: all rows that belong there, as a snapshot or as a zip.
+
+Rows that lie in partition p of P belong to partition q of Q only if both have the same remainder by the greatest common
+divisor of P and Q. So partitions are written in groups, apart from each other, and each row is read and moved once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from statestore.formats.bytes.byte_columns import Cells
+from statestore.formats.bytes.byte_parts import joined_parts, repeated
+from statestore.formats.edits import Target
+from statestore.formats.places.local_directory import temporary_directory
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Provider, Store
+from statestore.formats.spark.checkpoint.schema_files import FamilySchema
+from statestore.formats.spark.checkpoint.state_errors import not_editable
+from statestore.formats.spark.edits.change_file_edits import snapshot_pieces
+from statestore.formats.spark.edits.fresh_zips import ZipForm, form_of, write_fresh_zip
+from statestore.formats.spark.edits.packed_streams import packed
+from statestore.formats.spark.edits.rerouted_rows import ReroutedRows, in_key_order
+from statestore.formats.spark.providers.partition_load import (
+    FAMILY_BYTES,
+    family_of,
+    on_whole_base,
+    open_partition,
+    stored_rows,
+)
+from statestore.formats.spark.providers.rocksdb_provider import family_prefix
+from statestore.formats.spark.providers.stored_rows import StoredRows
+from statestore.formats.spark.reframed_rows import frame_of
+from statestore.formats.spark.row_places import check_places, places_of
+
+_FORMAT = "stateStore.rocksdb.formatVersion"
+_TABLE_FORMATS = ("2", "3", "4", "5")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the target stores state: the partitions of a shuffle, the provider, the codec of snapshots.
+
+    ``uids`` are the names of files in checkpoint format 2, by operator, partition and store; else there are none.
+    """
+
+    partitions: int
+    provider: Provider
+    codec: str
+    uids: Mapping[str, list[list[str]]]
+
+
+@dataclass(frozen=True)
+class PartitionGroup:
+    """A part of the writing: the partitions of a store whose numbers have the same remainder."""
+
+    operator_id: int
+    store: str
+    remainder: int
+
+
+def groups_of(checkpoint: Checkpoint, layout: Layout) -> list[PartitionGroup]:
+    """The groups of all stores, which together have each partition once."""
+    return [
+        PartitionGroup(operator.operator_id, store.name, number)
+        for operator in checkpoint.operators
+        for store in operator.stores
+        for number in range(divisor_of(store, layout))
+    ]
+
+
+def divisor_of(store: Store, layout: Layout) -> int:
+    """The number of groups of a store."""
+    return 1 if store.written.single else math.gcd(store.count, layout.partitions)
+
+
+def write_group(checkpoint: Checkpoint, group: PartitionGroup, layout: Layout, target: Target) -> Mapping[str, int]:
+    """Write the bases of a group; return the sizes of their files by path below the target.
+
+    Raises the errors of reads, InvalidInputError EDIT_REFUSED for rows that lie elsewhere than their hash says,
+    StorageError.
+    """
+    operator = checkpoint.operator(group.operator_id)
+    store = next(each for each in operator.stores if each.name == group.store)
+    count, divisor = store.count, divisor_of(store, layout)
+    sources = [number for number in range(count) if number % divisor == group.remainder]
+    targets = [0] if store.written.single else list(range(group.remainder, layout.partitions, divisor))
+    form = _form_of(checkpoint, store, sources) if layout.provider == "rocksdb" else ZipForm(0)
+    sizes: dict[str, int] = {}
+    with temporary_directory() as directory, ReroutedRows(directory) as rows:
+        for family in store.families:
+            for number in sources:
+                for moved in _moved(checkpoint, operator, store, family, number, layout, form):
+                    rows.add(*moved)
+        for number in targets:
+            sizes |= _write_base(checkpoint, store, number, rows, layout, form, target)
+    return sizes
+
+
+Moved = tuple[np.ndarray, Cells, Cells]  # type: ignore[type-arg]
+"""The new partition of rows, their keys and their values."""
+
+
+def _moved(
+    checkpoint: Checkpoint,
+    operator: Operator,
+    store: Store,
+    family: FamilySchema,
+    number: int,
+    layout: Layout,
+    form: ZipForm,
+) -> Iterator[Moved]:
+    """Yield the rows of a family in a partition."""
+    source = open_partition(checkpoint, store, number, family.name)
+    frame = frame_of(checkpoint, store, family, layout.provider)
+    found, wanted = family_of(source), form.families.get(family.name)
+    single = store.written.single
+    places = None if single else places_of(checkpoint, operator, store, family)
+    check = check_places(source.folder.path, number, store.count)
+
+    def moved(rows: StoredRows) -> Moved:
+        keys, values = frame(rows)
+        if places is None:
+            return np.zeros(len(keys), np.int64), keys, values
+        at = places.of(rows.keys, math.lcm(store.count, layout.partitions))
+        check(at % store.count)
+        if found is not None and wanted is not None and found != wanted:
+            keys = _of_family(keys, wanted)
+        return at % layout.partitions, keys, values
+
+    if found is not None and found != wanted and checkpoint.has_checksums:
+        raise not_editable(
+            f"{source.folder.path}: family {family.name} has the id {found}, and {wanted} in another partition, and "
+            "the checksums of rows cover it; let Spark run the query without row checksums, or edit before"
+        )
+    yield from stored_rows(source, moved)
+
+
+def _of_family(keys: Cells, number: int) -> Cells:
+    bare = keys.cut(FAMILY_BYTES)
+    return joined_parts([repeated(family_prefix(number), len(keys)), bare], len(keys))
+
+
+def _form_of(checkpoint: Checkpoint, store: Store, sources: Sequence[int]) -> ZipForm:
+    """The form of zips: that of a zip of these partitions, with the ids of all families."""
+    table_format = _table_format(checkpoint)
+    form = ZipForm(table_format, _NEW_DOCUMENT if store.prefix_columns is not None else {})
+    families: dict[str, int] = {}
+    for number in sources:
+        if checkpoint.provider != "rocksdb":
+            break
+        partition = open_partition(checkpoint, store, number, store.families[0].name)
+        base = on_whole_base(partition, lambda base: base)
+        if base is None or base.kind != "zip":
+            continue
+        found = form_of(partition.folder, base, table_format)
+        _check_families(partition.folder.at(base.name).path, store, found)
+        if len(found.families) >= len(form.families) or form.options is None:
+            form = found
+        if not store.has_families:
+            break
+    if not store.has_families:
+        return form
+    families = dict(form.families)
+    for family in store.families:
+        for number in sources:
+            if family.name in families:
+                break
+            found_id = family_of(open_partition(checkpoint, store, number, family.name))
+            if found_id is not None:
+                families[family.name] = max([found_id, *(each + 1 for each in families.values())])
+    return form.with_families(families)
+
+
+def _table_format(checkpoint: Checkpoint) -> int:
+    found = checkpoint.batch.setting(_FORMAT, "5")
+    if found not in _TABLE_FORMATS:
+        raise not_editable(
+            f"{checkpoint.root.path}: spark.sql.streaming.{_FORMAT} is {found[:40]!r}, and table files can be written "
+            f"in {', '.join(_TABLE_FORMATS)}"
+        )
+    return int(found)
+
+
+def _check_families(path: str, store: Store, form: ZipForm) -> None:
+    """Raise for families whose rows would be left behind."""
+    unknown = sorted(form.families.keys() - {family.name for family in store.families} - {DEFAULT_STORE})
+    if store.has_families and unknown:
+        raise not_editable(
+            f"{path}: no schema file says what is in its column families {', '.join(unknown[:5])}, so their rows cannot "
+            "be placed; let the query run a batch, or restore the schema files from a copy"
+        )
+
+
+_NEW_DOCUMENT = {
+    "numInternalKeys": 0,
+    "columnFamilyMapping": {},
+    "columnFamilyTypeMap": {},
+    "maxColumnFamilyId": 0,
+}
+"""What Spark 4 says in the metadata of a zip of a store without families."""
+
+
+def _write_base(
+    checkpoint: Checkpoint, store: Store, number: int, rows: ReroutedRows, layout: Layout, form: ZipForm, target: Target
+) -> Mapping[str, int]:
+    where = f"state/{store.operator_id}/{number}{'' if store.name == DEFAULT_STORE else f'/{store.name}'}"
+    version = checkpoint.batch.version
+    if layout.provider == "hdfs":
+        path = f"{where}/{version}.snapshot"
+        size = 0
+        with target.create(path) as stream:
+            for piece in packed(layout.codec, snapshot_pieces(rows.of(number))):
+                stream.write(piece)
+                size += len(piece)
+        return {path: size}
+    stores = layout.uids.get(str(store.operator_id))
+    named = ""
+    if stores:
+        of_partition = stores[number]
+        named = f"_{of_partition[store.number if len(of_partition) > 1 else 0]}"
+    with temporary_directory() as directory:
+        return write_fresh_zip(directory, in_key_order(rows.of(number)), form, target, where, f"{version}{named}.zip")
