@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,15 +25,25 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.places.locations import parse_location
 
 KEYS = 5
+
+
+def snapshot(run: str, place: str) -> Path:
+    return fixture(run) / place
+
+
+def application(name: str) -> Path:
+    return unpacked(name) / "state"
+
+
 FLINK = ("rocksdb", "hashmap", "windows-rocksdb", "windows-hashmap")
-PATHS = {
-    **{name: lambda name=name: checkpoint_path(name) for name in index()},
+PATHS: dict[str, Callable[[], Path]] = {
+    **{name: partial(checkpoint_path, name) for name in index()},
     **{
-        f"flink {run} {place['path'][-12:]}": lambda run=run, place=place: fixture(run) / place["path"]
+        f"flink {run} {place['path'][-12:]}": partial(snapshot, run, place["path"])
         for run in FLINK
         for place in manifest(run)["snapshots"][-2:]
     },
-    **{f"kafka {name}": lambda name=name: unpacked(name) / "state" for name in ("orders", "bookings")},
+    **{f"kafka {name}": partial(application, name) for name in ("orders", "bookings")},
 }
 CHOSEN = [
     "spark4.3.0-agg__hdfs", "spark4.3.0-join__rkj4", "spark4.3.0-twsttl__rkav", "kafka orders",
