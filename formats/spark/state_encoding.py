@@ -24,7 +24,14 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
-from statestore.formats.bytes.byte_parts import Part, joined_parts, number_cells, repeated, spread_cells
+from statestore.formats.bytes.byte_parts import (
+    Part,
+    column_of_cells,
+    joined_parts,
+    number_cells,
+    repeated,
+    spread_cells,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -50,6 +57,7 @@ from statestore.formats.spark.rows.value_encoding import null_mask, with_one_zer
 from statestore.formats.spark.state_columns import may_lack_values, recorded_encoder
 from statestore.formats.spark.state_rows import is_avro
 from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.xxh64 import xxh64_strings
 
 _ONE_NULL = StructOf((Field("value", VOID),))
 _OF_DEDUPLICATION = "dedupe"
@@ -296,10 +304,10 @@ def _twice(owner: Ints) -> str:
 
 def _once(encoded: EncodedKeys) -> tuple[EncodedKeys, Ints]:
     """(each key once, in the order of their first rows; which of them each row has)."""
-    coded = encoded.keys.copied().dictionary_encode()
-    owner = coded.indices.to_numpy().astype(np.int64)
-    if len(coded.dictionary) == len(encoded.keys):
-        return encoded, owner
+    hashes = np.sort(xxh64_strings(*encoded.keys.content()))
+    if not (hashes[1:] == hashes[:-1]).any():  # a third of the time of the dictionary
+        return encoded, np.arange(len(encoded.keys))
+    owner = column_of_cells(encoded.keys).dictionary_encode().indices.to_numpy().astype(np.int64)
     first = np.unique(owner, return_index=True)[1]
     return EncodedKeys(encoded.partition[first], encoded.keys.select(first)), owner
 
