@@ -136,14 +136,14 @@ def _shown_keys(state_view: StateView, rows: pa.Table | pa.RecordBatch) -> list[
         raise not_editable("it is a side of a join, whose rows belong together with others; edit the query's input")
     if not state_view.flat:
         raise not_editable("it has one row for all entries of a key; edit it with a row for each entry")
-    first = _column(state_view, rows, 0)
-    if state_view.shape in ("map", "timers"):
-        return [first, _column(state_view, rows, 1)]
-    if first.null_count:
-        raise refused("column key: found null; give the key of each row")
-    if "key" in state_view.family.opaque:
-        return [first]
-    return [first.field(number) for number in range(first.type.num_fields)]
+    of_key = 2 if state_view.shape in ("map", "timers") else 1
+    columns = [_column(state_view, rows, number) for number in range(of_key)]
+    for column, field in zip(columns, state_fields(state_view), strict=False):
+        if column.null_count:
+            raise refused(f"column {field.name}: found null, which no key is; give the key of each row")
+    if of_key > 1 or "key" in state_view.family.opaque:
+        return columns
+    return [columns[0].field(number) for number in range(columns[0].type.num_fields)]
 
 
 def _shown_values(state_view: StateView, rows: pa.Table | pa.RecordBatch) -> pa.Array:

@@ -305,6 +305,22 @@ def test_sides_of_joins_and_whole_maps_are_not_written() -> None:
         encode_rows(checkpoint, whole, whole.schema.empty_table())
 
 
+@pytest.mark.parametrize(
+    ("state", "column"),
+    [("timers", "expiration_timestamp_ms"), ("timers", "key"), ("mp", "user_map_key"), ("lst", "list_element")],
+)
+def test_no_part_of_a_key_and_no_entry_is_null(state: str, column: str) -> None:
+    checkpoint = opened(ARCHIVE, "checkpoints/spark4.3.0-twsttl__rk")
+    view = find_state_view(checkpoint, 0, state)
+    (_, partition, stored) = next(each for each in every_view(checkpoint) if each[0] == view)
+    rows = pa.table(shown(checkpoint, view, stored, partition)).slice(0, 1)
+    assert len(encode_rows(checkpoint, view, rows).keys) == 1
+    number = rows.schema.get_field_index(column)
+    without = rows.set_column(number, column, pa.nulls(1, rows.schema.field(number).type))
+    with pytest.raises(InvalidInputError, match=f"EDIT_REFUSED.*column {column}: found null"):
+        encode_rows(checkpoint, view, without)
+
+
 def test_states_that_spark_keeps_for_itself_have_no_places() -> None:
     checkpoint = opened(ARCHIVE, "checkpoints/spark4.3.0-twsttl__rk")
     inner = [view for view in state_views(checkpoint, checkpoint.operator(0)) if not view.user]

@@ -125,6 +125,9 @@ def test_range_keys(kind: str, form: str, values: list[Any]) -> None:
     rows = [("n", value) for value in (None, *values)]
     assert keys_of(rows, schema, KeyEncoder("range", ordinals=(1,)), ENCODED) == expected
     assert cells[1:] == sorted(cells[1:])
+    never = StructOf((schema.fields[0], Field("order", named_type(kind), nullable=False)))
+    with pytest.raises(StateStoreError, match="order: found null"):
+        keys_of(rows, never, KeyEncoder("range", ordinals=(1,)), ENCODED)
 
 
 ENCODERS = [
