@@ -36,7 +36,14 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.spark_schema import VOID, Field, StructOf, has_collation, unique_fields
+from statestore.formats.spark.checkpoint.spark_schema import (
+    VOID,
+    Field,
+    StructOf,
+    arrow_type,
+    has_collation,
+    unique_fields,
+)
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView, has_one_zero, state_fields
 from statestore.formats.spark.key_lookup import SESSION_START, placed_columns
@@ -185,14 +192,15 @@ def _stored_zeros(checkpoint: Checkpoint, state_view: StateView, key: list[pa.Ar
     if "key" in state_view.family.opaque or not has_one_zero(operator, state_view):
         return key
     found = [with_one_zero(field.type, column) for field, column in zip(schema.fields, key, strict=True)]
-    if not operator.name.startswith(_OF_DEDUPLICATION) or all(new is old for new, old in zip(found, key, strict=True)):
+    is_certain = operator.name and not operator.name.startswith(_OF_DEDUPLICATION)  # Spark 3.5 names none
+    if is_certain or all(new is old for new, old in zip(found, key, strict=True)):
         return found
     rows = len(key[0])
     new, old = (joined_parts(row_parts(columns, schema, rows), rows).content()[0] for columns in (found, key))
     if not np.array_equal(new, old):
         raise not_editable(
-            "a key with -0.0 or an unusual NaN: releases of Spark differ in how a deduplication stores it; give 0.0, "
-            "or the usual NaN, which all store alike"
+            "a key with -0.0 or an unusual NaN: releases of Spark differ in how a deduplication stores it, and Spark "
+            "3.5 does not say what the query does; give 0.0, or the usual NaN, which all store alike"
         )
     return found
 
@@ -216,9 +224,8 @@ def _places(checkpoint: Checkpoint, state_view: StateView, key: list[pa.Array], 
         raise not_editable("its key has a text with a collation, whose partition is not known here; leave it as it is")
     found = partitions_of(key[:columns], kinds, store.count)
     if found is None:
-        raise not_editable(
-            f"the partition of a key of {', '.join(map(str, kinds))} is not known here; leave such keys as they are"
-        )
+        of_types = ", ".join(str(arrow_type(kind)) for kind in kinds)
+        raise not_editable(f"the partition of a key of {of_types} is not known here; leave such keys as they are")
     if (found < 0).any():
         raise not_editable(
             f"the partition of the key in row {int(np.argmax(found < 0))} is not known: it has a text with U+FFFD, or "
