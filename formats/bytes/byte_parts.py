@@ -26,7 +26,7 @@ def joined_parts(parts: Sequence[Part], rows: int) -> Cells:
     is_shared = all(isinstance(part, bytes) for part in parts)
     for part in parts if rows else ():
         if isinstance(part, Cells):
-            columns.append(_column(part))
+            columns.append(column_of_cells(part))
         elif part:
             columns.append(pa.scalar(part, pa.large_binary()))
     if not columns or is_shared:
@@ -80,6 +80,7 @@ def cells_of_groups(cells: Cells, offsets: Ints) -> Cells:
     return Cells(data, ends[offsets[:-1]], ends[offsets[1:]] - ends[offsets[:-1]])
 
 
-def _column(cells: Cells) -> pa.Array:
+def column_of_cells(cells: Cells) -> pa.LargeBinaryArray:
+    """The cells as a column of any size, without a copy where they follow each other; null cells are empty."""
     data, offsets = cells.content()
     return pa.Array.from_buffers(pa.large_binary(), len(cells), [None, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -24,12 +24,26 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
-from statestore.formats.bytes.byte_parts import Part, joined_parts, number_cells, repeated, spread_cells
+from statestore.formats.bytes.byte_parts import (
+    Part,
+    column_of_cells,
+    joined_parts,
+    number_cells,
+    repeated,
+    spread_cells,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.spark_schema import VOID, Field, StructOf, has_collation, unique_fields
+from statestore.formats.spark.checkpoint.spark_schema import (
+    VOID,
+    Field,
+    StructOf,
+    arrow_type,
+    has_collation,
+    unique_fields,
+)
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView, has_one_zero, state_fields
 from statestore.formats.spark.key_lookup import SESSION_START, placed_columns
@@ -50,6 +64,7 @@ from statestore.formats.spark.rows.value_encoding import null_mask, with_one_zer
 from statestore.formats.spark.state_columns import may_lack_values, recorded_encoder
 from statestore.formats.spark.state_rows import is_avro
 from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.xxh64 import xxh64_strings
 
 _ONE_NULL = StructOf((Field("value", VOID),))
 _OF_DEDUPLICATION = "dedupe"
@@ -151,14 +166,14 @@ def _shown_keys(state_view: StateView, rows: pa.Table | pa.RecordBatch) -> list[
         raise not_editable("it is a side of a join, whose rows belong together with others; edit the query's input")
     if not state_view.flat:
         raise not_editable("it has one row for all entries of a key; edit it with a row for each entry")
-    first = _column(state_view, rows, 0)
-    if state_view.shape in ("map", "timers"):
-        return [first, _column(state_view, rows, 1)]
-    if first.null_count:
-        raise refused("column key: found null; give the key of each row")
-    if "key" in state_view.family.opaque:
-        return [first]
-    return [first.field(number) for number in range(first.type.num_fields)]
+    of_key = 2 if state_view.shape in ("map", "timers") else 1
+    columns = [_column(state_view, rows, number) for number in range(of_key)]
+    for column, field in zip(columns, state_fields(state_view), strict=False):
+        if column.null_count:
+            raise refused(f"column {field.name}: found null, which no key is; give the key of each row")
+    if of_key > 1 or "key" in state_view.family.opaque:
+        return columns
+    return [columns[0].field(number) for number in range(columns[0].type.num_fields)]
 
 
 def _shown_values(state_view: StateView, rows: pa.Table | pa.RecordBatch) -> pa.Array:
@@ -200,14 +215,15 @@ def _stored_zeros(checkpoint: Checkpoint, state_view: StateView, key: list[pa.Ar
     if "key" in state_view.family.opaque or not has_one_zero(operator, state_view):
         return key
     found = [with_one_zero(field.type, column) for field, column in zip(schema.fields, key, strict=True)]
-    if not operator.name.startswith(_OF_DEDUPLICATION) or all(new is old for new, old in zip(found, key, strict=True)):
+    is_certain = operator.name and not operator.name.startswith(_OF_DEDUPLICATION)  # Spark 3.5 names none
+    if is_certain or all(new is old for new, old in zip(found, key, strict=True)):
         return found
     rows = len(key[0])
     new, old = (joined_parts(row_parts(columns, schema, rows), rows).content()[0] for columns in (found, key))
     if not np.array_equal(new, old):
         raise not_editable(
-            "a key with -0.0 or an unusual NaN: releases of Spark differ in how a deduplication stores it; give 0.0, "
-            "or the usual NaN, which all store alike"
+            "a key with -0.0 or an unusual NaN: releases of Spark differ in how a deduplication stores it, and Spark "
+            "3.5 does not say what the query does; give 0.0, or the usual NaN, which all store alike"
         )
     return found
 
@@ -231,9 +247,8 @@ def _places(checkpoint: Checkpoint, state_view: StateView, key: list[pa.Array], 
         raise not_editable("its key has a text with a collation, whose partition is not known here; leave it as it is")
     found = partitions_of(key[:columns], kinds, store.count)
     if found is None:
-        raise not_editable(
-            f"the partition of a key of {', '.join(map(str, kinds))} is not known here; leave such keys as they are"
-        )
+        of_types = ", ".join(str(arrow_type(kind)) for kind in kinds)
+        raise not_editable(f"the partition of a key of {of_types} is not known here; leave such keys as they are")
     if (found < 0).any():
         raise not_editable(
             f"the partition of the key in row {int(np.argmax(found < 0))} is not known: it has a text with U+FFFD, or "
@@ -319,10 +334,10 @@ def _twice(owner: Ints) -> str:
 
 def _once(encoded: EncodedKeys) -> tuple[EncodedKeys, Ints]:
     """(each key once, in the order of their first rows; which of them each row has)."""
-    coded = encoded.keys.copied().dictionary_encode()
-    owner = coded.indices.to_numpy().astype(np.int64)
-    if len(coded.dictionary) == len(encoded.keys):
-        return encoded, owner
+    hashes = np.sort(xxh64_strings(*encoded.keys.content()))
+    if not (hashes[1:] == hashes[:-1]).any():  # a third of the time of the dictionary
+        return encoded, np.arange(len(encoded.keys))
+    owner = column_of_cells(encoded.keys).dictionary_encode().indices.to_numpy().astype(np.int64)
     first = np.unique(owner, return_index=True)[1]
     return EncodedKeys(encoded.partition[first], encoded.keys.select(first)), owner
 

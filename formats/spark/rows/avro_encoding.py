@@ -32,6 +32,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     Plain,
     SparkType,
     StructOf,
+    arrow_type,
 )
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.rows.avro_row import MAX_VARINT, decimal_bytes
@@ -131,8 +132,8 @@ def _values(kind: SparkType, column: pa.Array) -> list[Part]:
     if not len(column):
         return [b""]
     raise not_editable(
-        f"a value of type {kind} in Avro; expected numbers, text, binary, times, structs, arrays or maps of text: "
-        "leave such rows as they are"
+        f"a value of type {arrow_type(kind)} in Avro; expected numbers, text, binary, times, structs, arrays "
+        "or maps of text: leave such rows as they are"
     )
 
 
@@ -145,7 +146,9 @@ def _block(kinds: list[SparkType], columns: list[pa.Array], offsets: Ints) -> li
             parts += _nullable(kind, column)
             continue
         if column.null_count or kind == VOID:
-            raise refused(f"found null in an array or map of {kind}, which have no form in Avro; give values")
+            raise refused(
+                f"found null in an array or map of {arrow_type(kind)}, which has no form in Avro; give values"
+            )
         parts += _values(kind, column)
     items = cells_of_groups(joined_parts(parts, len(columns[0])), offsets)
     has = counts > 0

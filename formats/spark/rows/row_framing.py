@@ -93,6 +93,9 @@ def _ranged(
     columns: Sequence[pa.Array], schema: StructOf, ordinals: tuple[int, ...], form: WrittenForm, rows: int
 ) -> list[Part]:
     binaries = ordering_schema(schema, ordinals)
+    for number in ordinals:
+        if columns[number].null_count:
+            refuse_nulls(schema.fields[number].name, schema.fields[number].type, schema.fields[number].nullable)
     ordered = [_ordered(columns[number], schema.fields[number].type) for number in ordinals]
     first = _versioned(ordered, binaries, form, form.ordering, rows)
     others = [number for number in range(len(schema.fields)) if number not in ordinals]

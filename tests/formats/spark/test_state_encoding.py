@@ -112,7 +112,7 @@ def _check_rows(checkpoint: Checkpoint, name: str) -> int:
             encoded = encode_rows_in(checkpoint, view, batch, np.full(batch.num_rows, partition))
         except UnsupportedError as error:
             assert "session window" in error.message and checkpoint.operators[0].name == ""  # Spark 3.5, on RocksDB
-            return batch.num_rows
+            return len(batch)
         found, expected = pairs(encoded), pairs(rows)
         seen += len(expected)
         if name == STALE or name in EVOLVED:
@@ -303,6 +303,22 @@ def test_sides_of_joins_and_whole_maps_are_not_written() -> None:
     whole = find_state_view(checkpoint, 0, view.name, flat=False)
     with pytest.raises(UnsupportedError, match="a row for each entry"):
         encode_rows(checkpoint, whole, whole.schema.empty_table())
+
+
+@pytest.mark.parametrize(
+    ("state", "column"),
+    [("timers", "expiration_timestamp_ms"), ("timers", "key"), ("mp", "user_map_key"), ("lst", "list_element")],
+)
+def test_no_part_of_a_key_and_no_entry_is_null(state: str, column: str) -> None:
+    checkpoint = opened(ARCHIVE, "checkpoints/spark4.3.0-twsttl__rk")
+    view = find_state_view(checkpoint, 0, state)
+    (_, partition, stored) = next(each for each in every_view(checkpoint) if each[0] == view)
+    rows = pa.table(shown(checkpoint, view, stored, partition)).slice(0, 1)
+    assert len(encode_rows(checkpoint, view, rows).keys) == 1
+    number = rows.schema.get_field_index(column)
+    without = rows.set_column(number, column, pa.nulls(1, rows.schema.field(number).type))
+    with pytest.raises(InvalidInputError, match=f"EDIT_REFUSED.*column {column}: found null"):
+        encode_rows(checkpoint, view, without)
 
 
 def test_states_that_spark_keeps_for_itself_have_no_places() -> None:

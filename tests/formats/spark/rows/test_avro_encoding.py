@@ -38,7 +38,8 @@ from statestore.formats.spark.rows.unsafe_row import decode_rows
 pytestmark = pytest.mark.usefixtures("compiled_or_not")
 
 # Avro's encoder writes one block, without its size.
-SEVERAL_BLOCKS, SIZED = ([1, -1, 9], [("", None), ("c", [])]), (zigzag(-1), zigzag(-2))
+SEVERAL_BLOCKS: list[Any] = [[1, -1, 9], [("", None), ("c", [])]]
+SIZED = (zigzag(-1), zigzag(-2))
 ONE_BLOCK = [
     case for case in AVRO if case[2] not in SEVERAL_BLOCKS and (isinstance(case[0], str) or case[1][:1] not in SIZED)
 ]

@@ -125,6 +125,9 @@ def test_range_keys(kind: str, form: str, values: list[Any]) -> None:
     rows = [("n", value) for value in (None, *values)]
     assert keys_of(rows, schema, KeyEncoder("range", ordinals=(1,)), ENCODED) == expected
     assert cells[1:] == sorted(cells[1:])
+    never = StructOf((schema.fields[0], Field("order", named_type(kind), nullable=False)))
+    with pytest.raises(StateStoreError, match="order: found null"):
+        keys_of(rows, never, KeyEncoder("range", ordinals=(1,)), ENCODED)
 
 
 ENCODERS = [
@@ -170,9 +173,9 @@ def test_lists(delimiter: bytes, checksums: bool) -> None:
         if checksums:
             records = [struct.pack("<I", crc32c(key + record)) + sized(record) for record in records]
         expected.append(delimiter.join(records))
-    entries = spans(*(entry for each in lists for entry in each))
-    found = list_values(spans(*keys), entries, np.array([1, 3]), delimiter, checksums=checksums)
-    assert found.copied().to_pylist() == expected
+    rows = spans(*(entry for each in lists for entry in each))
+    values = list_values(spans(*keys), rows, np.array([1, 3]), delimiter, checksums=checksums)
+    assert values.copied().to_pylist() == expected
     if not checksums:
-        counts, back = split_values(found, delimiter)
-        assert counts.tolist() == [1, 3] and back.copied().to_pylist() == entries.copied().to_pylist()
+        counts, back = split_values(values, delimiter)
+        assert counts.tolist() == [1, 3] and back.copied().to_pylist() == rows.copied().to_pylist()
