@@ -16,6 +16,7 @@ _U32s = npt.NDArray[np.uint32]
 _SEED, _M, _R = 0x9747B28C, 0x5BD1E995, 24
 MOST_PARTITIONS = 4096
 """The greatest number of partitions that is looked for where no file says it."""
+_FEW = 64
 
 
 def murmur2(keys: Cells) -> _U32s:
@@ -50,8 +51,13 @@ def fitting_counts(hashes: _U32s, partitions: Ints, least: int) -> list[int]:
     """
     found: list[int] = []
     for count in range(max(least, 1), MOST_PARTITIONS + 1):
-        if bool((partitions_of(hashes, count) == partitions).all()):
+        # Few keys rule out almost every number.
+        if _fits(hashes[:_FEW], partitions[:_FEW], count) and _fits(hashes, partitions, count):
             found.append(count)
             if len(found) == 2:
                 break
     return found
+
+
+def _fits(hashes: _U32s, partitions: Ints, count: int) -> bool:
+    return bool((partitions_of(hashes, count) == partitions).all())
