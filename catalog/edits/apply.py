@@ -38,7 +38,7 @@ from statestore.catalog.edits.target_folder import (
 )
 from statestore.catalog.edits.verification import columns_of, verify_target
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit
-from statestore.formats.engine import Source
+from statestore.formats.engine import Source, StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
@@ -192,7 +192,7 @@ def _receipt(
 ) -> Receipt:
     source, key = edit.source, secrets.token_hex(32)
     every = [*((each, False) for each in edit.edits), *((each, True) for each in followed)]
-    row_keys = {each.state: source.info(each.state).row_key for each, _ in every}
+    row_keys = {each.state: _row_key(source.info(each.state)) for each, _ in every}
     removing = [each for each, _ in every]
     return Receipt(
         source=source.path,
@@ -214,6 +214,11 @@ def _receipt(
         product=version_of("statestore"),
         key=key,
     )
+
+
+def _row_key(info: StateInfo) -> tuple[str, ...]:
+    """The columns that identify a row wherever the engine keeps it."""
+    return tuple(name for name in info.row_key if name not in info.placement)
 
 
 def _user() -> str:
