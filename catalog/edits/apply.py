@@ -192,7 +192,11 @@ def _receipt(
 ) -> Receipt:
     source, key = edit.source, secrets.token_hex(32)
     every = [*((each, False) for each in edit.edits), *((each, True) for each in followed)]
-    row_keys = {each.state: source.info(each.state).row_key for each, _ in every}
+    # Rows of an edit have no columns of the placement, which may be in a row key.
+    row_keys = {
+        each.state: [name for name in source.info(each.state).row_key if name in each.removed.schema.names]
+        for each, _ in every
+    }
     removing = [each for each, _ in every]
     return Receipt(
         source=source.path,
