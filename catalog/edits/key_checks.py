@@ -68,10 +68,11 @@ def check_keys(
     if not by:
         return
     check = _Check(at, info, edit, tuple(names), by, path)
-    units = _units(edit, names)
-    chosen = _chosen(check, units)
-    if len(chosen) < len(units):
-        _check_placement(check, units)
+    every = _distinct_units(edit)
+    units = _units(edit, names, every[:: -(-len(every) // MOST_KEYS) or 1])
+    if len(units) < len(every):
+        _check_placement(check, every)
+    chosen = _keys(check, units)
     for start in range(0, len(chosen), KEYS_AT_ONCE):
         some = dict(list(chosen.items())[start : start + KEYS_AT_ONCE])
         found = _found(check, some)
@@ -94,30 +95,33 @@ def _lookup_columns(info: StateInfo, edit: StateEdit) -> tuple[str, ...]:
     return next((each for each in known if each and set(each) <= set(edit.unit)), ())
 
 
-def _units(edit: StateEdit, names: Sequence[str]) -> dict[int, _Unit]:
-    """Return the units by the hashes of their keys."""
+def _distinct_units(edit: StateEdit) -> Hashes:
+    """Return the hash of the key of each unit."""
+    hashes = [row_hashes(batch, edit.unit) for batch in (*edit.added.to_batches(), *edit.removed.to_batches())]
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+
+
+def _units(edit: StateEdit, names: Sequence[str], wanted: Hashes) -> dict[int, _Unit]:
+    """Return these units by the hashes of their keys."""
     rows: dict[int, list[int]] = {}
     shown: dict[int, pa.RecordBatch] = {}
     for table, is_added in ((edit.added, True), (edit.removed, False)):
-        for batch in table.select(list(names)).combine_chunks().to_batches():
-            hashes = row_hashes(batch, names).tolist()
-            for number, unit in enumerate(row_hashes(batch, edit.unit).tolist()):
-                mine = rows.setdefault(unit, [])
+        for batch in table.select(list(names)).to_batches():
+            mine = batch.take(pa.array(_rows_of(batch, edit.unit, wanted)))
+            if not mine.num_rows:
+                continue
+            hashes = row_hashes(mine, names).tolist()
+            for number, unit in enumerate(row_hashes(mine, edit.unit).tolist()):
+                expected = rows.setdefault(unit, [])
                 if is_added:
-                    mine.append(hashes[number])
-                shown.setdefault(unit, batch.slice(number, 1))
-    return {unit: _Unit(shown[unit], tuple(mine)) for unit, mine in rows.items()}
+                    expected.append(hashes[number])
+                shown.setdefault(unit, mine.slice(number, 1))
+    return {unit: _Unit(shown[unit], tuple(expected)) for unit, expected in rows.items()}
 
 
-def _chosen(check: _Check, units: Mapping[int, _Unit]) -> dict[int, Cells]:
-    """Return the units that are looked up, with their keys: at most MOST_KEYS, spread over all.
-
-    A key with a null has no look-up.
-    """
-    keys = {
-        unit: tuple(units[unit].row.column(name)[0].as_py() for name in check.by)
-        for unit in list(units)[:: -(-len(units) // MOST_KEYS) or 1]
-    }
+def _keys(check: _Check, units: Mapping[int, _Unit]) -> dict[int, Cells]:
+    """Return the keys of units; a key with a null has no look-up."""
+    keys = {unit: tuple(each.row.column(name)[0].as_py() for name in check.by) for unit, each in units.items()}
     return {unit: cells for unit, cells in keys.items() if None not in cells}
 
 
@@ -166,9 +170,9 @@ def _rows_of(batch: pa.RecordBatch, unit: Sequence[str], wanted: Hashes) -> Ints
     return np.flatnonzero(np.isin(row_hashes(batch, unit), wanted)) if batch.num_rows else np.empty(0, np.int64)
 
 
-def _check_placement(check: _Check, units: Mapping[int, _Unit]) -> None:
-    """Raise where a row of the edit lies in another part than the engine's rule says."""
-    at, wanted = check.at, np.fromiter(units, np.uint64, len(units))
+def _check_placement(check: _Check, wanted: Hashes) -> None:
+    """Raise where a row of these units lies in another part than the engine's rule says."""
+    at = check.at
     for part in at.parts(()):
         placement = at.placement(part)
         if placement is None:

@@ -24,6 +24,8 @@ from statestore.formats.values.times import format_time
 RECEIPT_FILE = "edit.json"
 MARKER = "statestore_receipt"
 FORMAT = 1
+KEYED = "hmac-sha256:"
+"""How keyed digests begin."""
 MOST_WRITTEN = 3
 """Written files that a receipt shows by name."""
 
@@ -147,12 +149,15 @@ class Receipt(ShowsItself):
 
 def keyed_digest(key: str, text: str) -> str:
     """Return the digest of a text under a key of hexadecimal digits."""
-    return f"hmac-sha256:{hmac.new(bytes.fromhex(key), text.encode(errors='surrogatepass'), 'sha256').hexdigest()}"
+    return f"{KEYED}{hmac.new(bytes.fromhex(key), text.encode(errors='surrogatepass'), 'sha256').hexdigest()}"
 
 
 def rows_digest(key: str, rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the digest of rows in terms of JSON, one a line, in their order."""
-    return keyed_digest(key, "\n".join(json.dumps(row, sort_keys=True) for row in rows))
+    hasher = hmac.new(bytes.fromhex(key), digestmod="sha256")
+    for number, row in enumerate(rows):
+        hasher.update(f"{chr(10) if number else ''}{json.dumps(row, sort_keys=True)}".encode())
+    return f"{KEYED}{hasher.hexdigest()}"
 
 
 def files_digest(files: Mapping[str, int], contents: Mapping[str, str] | None = None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,6 +12,8 @@ from statestore.catalog.edits.receipt import EditedState, keyed_digest, rows_dig
 from statestore.catalog.edits.row_sums import row_hashes
 from statestore.catalog.edits.shown_rows import json_rows
 from statestore.formats.edits import StateEdit
+
+ROWS_AT_ONCE = 1 << 13
 
 
 def edited_states(
@@ -25,18 +28,22 @@ def edited_states(
 
 def _edited(edit: StateEdit, follows: bool, row_key: Sequence[str], key: str, keep_rows: bool) -> EditedState:
     removed, added, changed = counts(edit, row_key)
-    before, after = json_rows(edit.removed), json_rows(edit.added)
     return EditedState(
         edit.state,
         removed,
         added,
         changed,
-        rows_digest(key, before),
-        rows_digest(key, after),
+        rows_digest(key, _rows(edit.removed)),
+        rows_digest(key, _rows(edit.added)),
         follows,
-        tuple(before) if keep_rows else None,
-        tuple(after) if keep_rows else None,
+        tuple(_rows(edit.removed)) if keep_rows else None,
+        tuple(_rows(edit.added)) if keep_rows else None,
     )
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
+        yield from json_rows(batch)
 
 
 def counts(edit: StateEdit, row_key: Sequence[str]) -> tuple[int, int, int]:
