@@ -128,8 +128,11 @@ def edit(
 
 
 def _texts(statements: str | None, file: Path | None) -> list[str]:
-    """Return the texts of statements in the order of their running. Raises NotFoundError FILE_NOT_FOUND, and
-    InvalidInputError for a file that is no text."""
+    """Return the texts of statements in the order in which they run.
+
+    Raises NotFoundError PATH_NOT_FOUND, CorruptError NOT_A_FILE, InvalidInputError INVALID_SQL for a file that is no
+    text.
+    """
     found = [] if file is None else [sys.stdin.read() if str(file) == STDIN else _text_of(file)]
     if statements is not None:
         found.append(sys.stdin.read() if statements == STDIN else statements)
@@ -137,9 +140,11 @@ def _texts(statements: str | None, file: Path | None) -> list[str]:
 
 
 def _text_of(file: Path) -> str:
+    from statestore.formats.places.regular_files import read_regular
+
     try:
-        return file.read_text("utf-8")
-    except FileNotFoundError:
+        return read_regular(file).decode()
+    except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(ErrorCode.PATH_NOT_FOUND, f"-f {file} does not exist; expected a file of SQL") from None
     except UnicodeDecodeError as error:
         raise InvalidInputError(ErrorCode.INVALID_SQL, f"-f {file} is not UTF-8 text: {error}") from None

@@ -20,10 +20,15 @@ from statestore.connector.edit.edited_state import EditedState, of_values
 from statestore.connector.edit.fitted_values import in_type
 from statestore.connector.edit.statements import parts_of
 from statestore.connector.edit.units import one_array
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.values.filters import MAX_LOOKUPS
 
 Path = tuple[str, ...]
+Values = Sequence[exp.Expr] | exp.Expr
+"""Expressions, or a query of one column."""
 Select = Callable[[exp.Query], pa.Table]
+_BY_CHANCE = (exp.Limit, exp.Fetch, exp.TableSample, exp.Rand)
+"""Parts by which a query may have other rows when it runs again."""
 VALUES = exp.TableAlias(this=exp.to_identifier("values", quoted=True))
 
 
@@ -110,7 +115,10 @@ def load_named(
     shapes = pa.schema([state.schema.field(name) for name in names])
     used = {path: values for path, values in limits.items() if path[0] in names}
     others = [part for part in parts if sources and not columns.may_name_state(part)]
-    cells = _cells(shapes, used, sources, others, select)
+    try:
+        cells = _cells(shapes, used, sources, others, select)
+    except (InvalidInputError, UnsupportedError):  # the statement itself may not compute these values, or says why not
+        return False
     if cells is None:
         return False
     keys = pa.Table.from_arrays([_assembled(field.type, (field.name,), cells) for field in shapes], schema=shapes)
@@ -124,7 +132,7 @@ def load_named(
     return True
 
 
-def _limits(parts: Sequence[exp.Expr], columns: Columns) -> Iterator[tuple[Path, Sequence[exp.Expr]]]:
+def _limits(parts: Sequence[exp.Expr], columns: Columns) -> Iterator[tuple[Path, Values]]:
     """Yield the columns and fields of the state that have to equal one of some values, which do not depend on it."""
     for part in parts:
         if part.find(exp.Collate) is not None:
@@ -135,13 +143,17 @@ def _limits(parts: Sequence[exp.Expr], columns: Columns) -> Iterator[tuple[Path,
                 if path is not None and not columns.may_name_state(theirs):
                     yield path, [theirs]
                     break
-        elif isinstance(part, exp.In) and part.expressions:
-            path = columns.path_of(part.this)
-            if path is not None and not any(map(columns.may_name_state, part.expressions)):
+        elif isinstance(part, exp.In):
+            path, query = columns.path_of(part.this), part.args.get("query")
+            if path is None or part.find(*_BY_CHANCE) is not None:
+                continue
+            if query is not None:
+                yield path, query.unnest()
+            elif part.expressions and not any(each.find(exp.Column, exp.Query) for each in part.expressions):
                 yield path, part.expressions
 
 
-def _covered(schema: pa.Schema, limits: Mapping[Path, Sequence[exp.Expr]], path: Path) -> bool:
+def _covered(schema: pa.Schema, limits: Mapping[Path, Values], path: Path) -> bool:
     """Return whether a column, or each field of it, is limited."""
     if path in limits:
         return True
@@ -153,7 +165,7 @@ def _covered(schema: pa.Schema, limits: Mapping[Path, Sequence[exp.Expr]], path:
 
 def _cells(
     shapes: pa.Schema,
-    limits: Mapping[Path, Sequence[exp.Expr]],
+    limits: Mapping[Path, Values],
     sources: Sequence[exp.Expr],
     others: Sequence[exp.Expr],
     select: Select,
@@ -163,7 +175,9 @@ def _cells(
     None where DuckDB may compare them in another type than the state has, and where they are too many. ``others`` are
     conditions on the ``sources`` alone.
     """
-    single = {path: values[0] for path, values in limits.items() if len(values) == 1}
+    single = {
+        path: values[0] for path, values in limits.items() if not isinstance(values, exp.Expr) and len(values) == 1
+    }
     where = exp.and_(*(part.copy() for part in others)) if others else None
     found = (
         select(query_of([each.copy() for each in single.values()], sources, where, distinct=True)) if single else None
@@ -173,10 +187,11 @@ def _cells(
         return None
     rows = 1 if found is None else len(next(iter(cells.values())))
     for path, values in limits.items():
-        if len(values) == 1:
+        if path in single:
             continue
-        listed = exp.Values(expressions=[exp.Tuple(expressions=[each.copy()]) for each in values], alias=VALUES)
-        column = _comparable_cells(shapes, [path], select(query_of([exp.Star()], [listed.copy()], None)))
+        column = _comparable_cells(
+            shapes, [path], select(query_of([exp.Star()], [_listed(values)], None, distinct=True))
+        )
         if column is None:
             return None
         members = column[path].unique() if not pa.types.is_nested(column[path].type) else column[path]
@@ -186,6 +201,14 @@ def _cells(
         cells[path] = members.take(pa.array(np.tile(np.arange(len(members)), rows)))
         rows *= len(members)
     return cells
+
+
+def _listed(values: Values) -> exp.Expr:
+    """Return values as a table of one column."""
+    if isinstance(values, exp.Expr):
+        return exp.Subquery(this=values.copy(), alias=VALUES.copy())
+    rows = [exp.Tuple(expressions=[each.copy()]) for each in values]
+    return exp.Values(expressions=rows, alias=VALUES.copy())
 
 
 def _comparable_cells(shapes: pa.Schema, paths: Sequence[Path], found: pa.Table) -> dict[Path, pa.Array] | None:

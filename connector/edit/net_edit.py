@@ -37,7 +37,7 @@ def net_edit(state: EditedState) -> StateEdit | None:
     changed[before[ours[_differ(state, ours, theirs)]]] = True
     if not changed.any():
         return None
-    _check_one_place(state, before, changed & (sizes[0] > 1))
+    _check_one_place(state, before, changed & (sizes[0] > 1) & (sizes[1] > 0))
     first = np.full(count, len(before) + len(after), np.int64)
     numbers = np.concatenate([before, after])
     np.minimum.at(first, numbers, np.arange(len(numbers)))
@@ -47,13 +47,15 @@ def net_edit(state: EditedState) -> StateEdit | None:
 
 
 def _check_one_place(state: EditedState, numbers: Ints, doubtful: Bools) -> None:
-    """Raise InvalidInputError EDIT_REFUSED for a key that the engine keeps in two places, as no edit says which."""
+    """Raise InvalidInputError EDIT_REFUSED for a key that the engine keeps in two places, and that is not removed in
+    both: no edit says which row is in which."""
     rows = np.flatnonzero(doubtful[numbers])
     if state.is_keyed and len(rows):
         raise InvalidInputError(
             ErrorCode.EDIT_REFUSED,
             f"{state.name!r} has {key_text(state, state.before, int(rows[0]))} in several places "
-            f"({', '.join(state.placement)}), and an edit names rows by their keys; leave this key as it is",
+            f"({', '.join(state.placement)}), and an edit names rows by their keys; leave it as it is, "
+            "or delete it",
         )
 
 

@@ -156,6 +156,7 @@ AT_A_PATH = {
     "load": ("s", "rows.csv"),
     "drop": ("s", "--yes"),
     "import": ("copy/s",),
+    "edit": ("--dry-run",),
     "verify": (),
     "compact": (),
     "expire": ("--before", "2024-01-01T00:00Z"),

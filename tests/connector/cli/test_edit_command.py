@@ -85,6 +85,7 @@ def test_the_receipt_keeps_what_is_asked_for(source: Path, tmp_path: Path) -> No
         ([CHANGE], 2, "--into is missing; name the place of the changed copy, or give --dry-run"),
         (["--dry-run", "UPDATE totals SET count = 1"], 2, "EDIT_REFUSED"),
         (["--dry-run", "-f", "no.sql"], 1, "no.sql does not exist"),
+        (["--dry-run", "-f", "/dev/null"], 1, "NOT_A_FILE"),
         (["--dry-run", "--set", "name"], 2, "--set name: expected NAME=VALUE"),
         (["--dry-run", "UPDATE toys SET n = 0.5"], 2, "WRONG_VALUE"),
         (["--dry-run", "--version", "9"], 1, "VERSION_NOT_FOUND"),

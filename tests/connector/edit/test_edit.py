@@ -269,6 +269,15 @@ def test_positions_are_those_in_the_text(source: Path) -> None:
         ("TRUNCATE toys; INSERT INTO toys VALUES ('c', 'x', 9)", {("c", "x"): 9}),
         ("INSERT INTO toys FROM (VALUES ('w', 'x', 9)) t", {("w", "x"): 9}),
         ("DELETE FROM toys WHERE k = NULL", {}),
+        ("UPDATE toys SET n = 9 WHERE k IN (SELECT q.k FROM queues q WHERE q.item = toys.n + 3.5) AND field = 'x'",
+         {("c", "x"): 9}),
+        ("UPDATE toys SET n = 9 FROM queues q WHERE toys.k IN (q.k, 'z') AND toys.field IN ('x', 'w') AND q.item = 7.5",
+         {("c", "x"): 9}),
+        ("UPDATE toys SET n = 9 WHERE (k, field) IN (SELECT k, 'x' FROM queues WHERE item = 7.5)", {("c", "x"): 9}),
+        ("UPDATE toys SET n = 9 WHERE k IN (SELECT k FROM queues GROUP BY k HAVING max(item) = 7.5) AND field IN ('x')",
+         {("c", "x"): 9}),
+        ("UPDATE toys SET n = 9 FROM (VALUES ('c', '4'), ('a', 'no')) s(k, v) WHERE toys.k = s.k AND toys.n = "
+         "CAST(s.v AS INT) AND toys.k > 'b'", {("c", "x"): 9}),
     ],
 )  # fmt: skip
 def test_statements_of_many_forms(source: Path, text: str, changed: dict[tuple[str, str], int]) -> None:

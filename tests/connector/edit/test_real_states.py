@@ -205,6 +205,10 @@ def test_a_store_of_kafka_streams(kafka: tuple[Path, dict[str, Any]]) -> None:
 LOOKED_UP = {
     "a constant": ('UPDATE "kv-string.count" SET value = 1 WHERE key = {0}', 1),
     "a list of constants": ('DELETE FROM "kv-string.count" WHERE key IN ({0}, {1}, {0}) AND value > 0', 2),
+    "a query": (
+        "DELETE FROM \"kv-string.count\" WHERE key IN (SELECT k FROM (VALUES ({0}), ({1}), ('none')) s(k))",
+        2,
+    ),
     "another table": (
         "UPDATE \"kv-string.count\" AS t SET value = s.v FROM (VALUES ({0}, 1), ({1}, 2), ('none', 3)) s(k, v) "
         "WHERE s.v < 3 AND t.key = s.k",
