@@ -11,11 +11,12 @@ The query that goes on from the target has the id of the source's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import posixpath
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target, rows_since
 from statestore.formats.engine import Source
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, DataFile, read_metadata
@@ -34,6 +35,7 @@ from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
 from statestore.formats.spark.state_at import Shown, view_of
 from statestore.formats.spark.state_edits import stored_edits
+from statestore.formats.state_table import RowPair
 
 _COMMITS = "commits"
 
@@ -104,6 +106,21 @@ class SparkEditPlan(EditPlan):
         contents[self._commit] = read_metadata(root.at(_COMMITS), self.version)
         return {path: write_pieces(target, path, [content]) for path, content in contents.items()}
 
+    def differing_rows(
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows that either has changed since the batch before, of which both have the same files.
+
+        None where a partition has a snapshot of the batch beside its changes: the one is what states are read from, the
+        others tell which rows changed.
+        """
+        forms: dict[str, set[str]] = {}
+        for path, file in self._files.items():
+            forms.setdefault(posixpath.dirname(path), set()).add(file.kind)
+        if any(len(kinds) > 1 for kinds in forms.values()):
+            return None
+        return rows_since(self.version - 1, (source, self.version), (target, self.target_version), state, columns)
+
     def opened(self, path: str) -> Source:
         return self.reopen(path)
 
@@ -151,6 +168,12 @@ class AppendingPlan(EditPlan):
         contents = {path: moved_metadata(root, path, target.path) for path in metadata_paths(root)}
         contents.update(appended_logs(self.checkpoint, self.uids))
         return {path: write_pieces(target, path, [content]) for path, content in contents.items()}
+
+    def differing_rows(
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows that the batch of the edit changed: the one before is the same in both."""
+        return rows_since(self.version, (source, self.version), (target, self.target_version), state, columns)
 
     def opened(self, path: str) -> Source:
         return self.reopen(path)

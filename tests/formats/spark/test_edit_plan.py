@@ -142,6 +142,17 @@ def test_a_checkpoint_in_an_object_store_is_edited_into_a_folder(name: str, tmp_
     assert shown <= names
 
 
+def test_only_table_files_may_be_links_to_those_of_the_source() -> None:
+    """Spark gives each a name of its own, and writes all other files anew under the names that they had."""
+    for name in ("spark4.3.0-agg__rk", "spark4.3.0-join__rkv2"):
+        copied = list(plan_of(opened(checkpoint_path(name))).copied())
+        assert (
+            {each.path for each in copied if each.immutable}
+            == {each.path for each in copied if each.path.endswith(".sst") and "/SSTs/" in each.path}
+            != set()
+        )
+
+
 def test_rows_that_stay_as_they_are_touch_no_file(tmp_path: Path) -> None:
     source = opened(checkpoint_path("spark4.3.0-agg__hdfs"))
     rows = rows_of(source, "state")
