@@ -167,7 +167,7 @@ CASES: list[tuple[str, str, dict[str, str], str]] = [
     *((layout, "counting", FIVE, "2") for layout in LAYOUTS),
     *((layout, "duplicates", {"partitions": "3"}, "2") for layout in ("deltas", "zips", "changelogs of format 2")),
     *((layout, job, FIVE, "2") for layout in ("deltas", "zips") for job in ("sum", "sessions", "join")),
-    *(("changelogs", "join", FIVE, number) for number in "13"),
+    ("changelogs", "join", FIVE, "3"),
     *((layout, "join", FIVE, "3") for layout in ("zips of format 2", "changelogs of format 2 with checksums")),
     *(("changelogs", "join in time", FIVE, number) for number in "234"),
     ("changelogs", "join in time", {"partitions": "1"}, "4"),
