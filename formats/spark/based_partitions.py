@@ -15,6 +15,7 @@ import numpy as np
 from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.bytes.byte_parts import joined_parts, repeated
 from statestore.formats.edits import Target
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Provider, Store
 from statestore.formats.spark.checkpoint.schema_files import FamilySchema
@@ -99,7 +100,7 @@ def write_group(checkpoint: Checkpoint, group: PartitionGroup, layout: Layout, t
     return sizes
 
 
-Moved = tuple[np.ndarray, Cells, Cells]  # type: ignore[type-arg]
+Moved = tuple[Ints, Cells, Cells]
 """The new partition of rows, their keys and their values."""
 
 
@@ -189,8 +190,8 @@ def _check_families(path: str, store: Store, form: ZipForm) -> None:
     unknown = sorted(form.families.keys() - {family.name for family in store.families} - {DEFAULT_STORE})
     if store.has_families and unknown:
         raise not_editable(
-            f"{path}: no schema file says what is in its column families {', '.join(unknown[:5])}, so their rows cannot "
-            "be placed; let the query run a batch, or restore the schema files from a copy"
+            f"{path}: no schema file says what is in its column families {', '.join(unknown[:5])}, so their rows "
+            "cannot be placed; let the query run a batch, or restore the schema files from a copy"
         )
 
 

@@ -234,5 +234,11 @@ def _notes(checkpoint: Checkpoint, layout: Layout, asked: Mapping[str, str]) -> 
             f"Spark does not keep in a checkpoint whether RocksDB writes changelogs: start the query with "
             f"{_CHANGELOGS}={asked['changelogs']}."
         )
+    if layout.provider == "hdfs" and batch:
+        yield (
+            "Until the query has committed as many batches as it retains (spark.sql.streaming.minBatchesToRetain, by "
+            "default 100), the maintenance of the HDFS-backed provider may warn that it cannot clean up files: it "
+            "looks for those of older batches. Nothing is lost, and it removes files again from then on."
+        )
     if layout.uids:
         yield f"Start the query with {SETTINGS}stateStore.checkpointFormatVersion=2, as before."

@@ -21,8 +21,10 @@ from support.parameters import mostly_slow
 from support.refusals import refused
 
 import statestore
+from statestore.catalog.edits.apply import apply_edit
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.edits import EditOptions, StateEdit
+from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.locations import parse_location
@@ -76,7 +78,7 @@ def without_places(rows: Stored) -> dict[tuple[int, str, str], dict[bytes, bytes
 def shown(source: CheckpointSource) -> dict[str, Counter[str]]:
     found = {}
     for state in source.states():
-        at = source.at(state, source.newest(state))
+        at: StateAt = source.at(state, source.newest(state))
         names = [name for name in at.schema.names if name != "partition_id"]
         batches = (batch for part in at.parts(()) for batch in at.rows(part, names, ()))
         found[state] = Counter(repr(row) for batch in batches for row in batch.to_pylist())
@@ -322,7 +324,7 @@ def test_many_rows_go_to_their_partitions_through_a_file(tmp_path: Path, monkeyp
     copy = rescaled(source, tmp_path / "target", partitions="4")
     again = rescaled(tmp_path / "target", tmp_path / "rocksdb", partitions="3", provider="rocksdb")
     for each, count in ((copy, 4), (again, 3)):
-        at = each.at("state", 2)
+        at: StateAt = each.at("state", 2)
         rows = [
             row for part in at.parts(()) for batch in at.rows(part, at.schema.names, ()) for row in batch.to_pylist()
         ]
@@ -353,3 +355,13 @@ def test_rerouted_rows_are_those_that_came(batches: list[list[tuple[int, bytes, 
             for run in in_key_order(rows.of(number), 100):
                 keys = run.column(0).to_pylist()
                 assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__rkcl", "spark4.3.0-join__rkv2", "spark4.3.0-twsttl__rkcl"])
+def test_a_copy_that_is_verified_has_a_receipt(name: str, tmp_path: Path) -> None:
+    source = opened(checkpoint_path(name))
+    batch = source.checkpoint.batch.batch_id
+    options = EditOptions(settings={"partitions": "6"})
+    receipt = apply_edit(source, batch, [], tmp_path / "target", options)
+    assert receipt.target_version == batch and receipt.options["settings"] == {"partitions": "6"}
+    assert shown(opened(tmp_path / "target")) == shown(source)
