@@ -154,8 +154,8 @@ def _check_no_entries(checkpoint: Checkpoint, times: StateView, removed: _Rows, 
         found = looked_up(checkpoint, times, partition, keys.take(mine)).num_rows
         if found:
             raise refused(
-                f"{state}: {found} rows have entries in {times.name}, and no column has a watermark, so it is not known "
-                "what Spark keeps there; let the query change them"
+                f"{state}: {found} rows have entries in {times.name}, and no column has a watermark, so it is not "
+                "known what Spark keeps there; let the query change them"
             )
 
 

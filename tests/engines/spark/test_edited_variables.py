@@ -208,7 +208,7 @@ def processor() -> Any:
             self._seen = handle.getMapState("seen", "n bigint", "count bigint", ttlDurationMs=day)
             self._fired = handle.getValueState("fired", "count bigint")
 
-        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
             import pandas as pd
 
             for frame in rows:
@@ -221,7 +221,7 @@ def processor() -> Any:
                     self._handle.registerTimer(far + number)
             yield pd.DataFrame({"k": [key[0]], "fired": [0]})
 
-        def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Iterator[pd.DataFrame]:
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
             import pandas as pd
 
             count = self._fired.get()[0] if self._fired.exists() else 0
