@@ -24,14 +24,23 @@ def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = 
     """Return an object for each table at ``path``: sizes in bytes, times as ISO-8601, null for unknown facts.
 
     ``status`` is ok, attention, damaged, or unreadable: whole, but in a form that is not supported, or out of reach.
-    The other tables are listed, too.
+    The other tables are listed, too. Of state that an edit made, ``edit`` is its receipt, or what is wrong with it.
     """
 
     def once() -> list[dict[str, Any]]:
         warehouse = open_warehouse(path, options).pin()
-        return [summary_of(warehouse, name) for name in warehouse.tables()]
+        edit = _edit_of(warehouse)
+        return [summary_of(warehouse, name) | edit for name in warehouse.tables()]
 
     return again(once)
+
+
+def _edit_of(warehouse: Warehouse) -> dict[str, Any]:
+    try:
+        receipt = warehouse.receipt()
+    except CorruptError as error:
+        return {"edit": {"damaged": str(error)}}
+    return {} if receipt is None else {"edit": receipt.as_json()}
 
 
 def summary_of(warehouse: Warehouse, name: str, bound: StateTable | None = None) -> dict[str, Any]:

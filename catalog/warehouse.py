@@ -33,6 +33,7 @@ from statestore.formats.engines import (
 )
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
+    CorruptError,
     InvalidInputError,
     NotFoundError,
     ReadOnlyError,
@@ -47,6 +48,7 @@ from statestore.formats.state_table import StateTable
 
 if TYPE_CHECKING:
     from statestore.catalog.describe.table_summary import TableInfo, TableSummary
+    from statestore.catalog.edits.receipt import Receipt
     from statestore.catalog.engines.engine_states import EngineStates
     from statestore.catalog.log.store_spec import StoreSpec
     from statestore.catalog.reads.versioned_table import VersionedTable
@@ -203,6 +205,18 @@ class Warehouse(NamedItems):
         states = _states_of_engine(self.held)
         return None if states is None else states.ask(lambda source: source.job_info())
 
+    def receipt(self) -> Receipt | None:
+        """Return the receipt of the edit that made this state; None where none did.
+
+        Raises CorruptError FILE_DAMAGED for one that is not as an edit wrote it.
+        """
+        states = _states_of_engine(self.held)
+        if states is None:
+            return None
+        from statestore.catalog.edits.receipt import read_receipt
+
+        return read_receipt(folder_at(states.location))
+
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""
         return self.held.summary(name)
@@ -236,7 +250,15 @@ class Warehouse(NamedItems):
 
     def _about(self) -> tuple[str, Facts]:
         tables = self.tables() if self.location.is_local else list(self.held.stores)
-        return f"tables at {self.path}", [("tables", listed(tables) or "none")]
+        return f"tables at {self.path}", [("tables", listed(tables) or "none"), *self._edit()]
+
+    def _edit(self) -> Facts:
+        """Return what is known of the edit that made the state; none of a place that is not local."""
+        try:
+            receipt = self.receipt() if self.location.is_local else None
+        except CorruptError as error:
+            return [("edit", str(error))]
+        return [] if receipt is None else [("edit", receipt.lines()[0])]
 
     def _of_schema(self, store: str) -> list[str]:
         return [name for name in self.held.names if name == store or name.rpartition(".")[0] == store]

@@ -14,10 +14,11 @@ from typing import IO, Any
 import pyarrow as pa
 
 from statestore.connector.key_text import of_json
-from statestore.connector.terminal import delimited_cell, json_objects, plain
+from statestore.connector.terminal import delimited_cell, json_objects
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.values.json_terms import plain
 from statestore.formats.values.python_times import python_values
 
 SUFFIXES = {

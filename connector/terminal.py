@@ -6,16 +6,13 @@ each row becomes a block of lines. In a pipe cells are whole, with one line for 
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
-import math
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +20,7 @@ from rich.cells import cell_len, chop_cells
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.values.json_terms import plain
 from statestore.formats.values.python_times import python_values
 from statestore.formats.values.unique_names import unique_names
 
@@ -237,29 +235,6 @@ def _console(width: int | None = None) -> Console:
 def _escaped(character: re.Match[str]) -> str:
     escapes, code = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}, ord(character[0])
     return escapes.get(character[0], f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
-
-
-def plain(value: Any) -> Any:
-    """``value`` in terms of JSON: times as ISO-8601 in UTC, binary as base64, decimals and similar types as text; NaN
-    and the infinities, which JSON does not have, also as text."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-    if isinstance(value, datetime):
-        text = value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
-        return text.replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if type(value).__name__ == "MonthDayNano":  # Arrow's named tuple
-        return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return str(value)
 
 
 def plain_text(value: Any) -> str:

@@ -9,15 +9,15 @@ the copy of unchanged files, the verification and the receipt, is in `statestore
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from statestore.formats.engine import Source
     from statestore.formats.places.folder import Folder
+    from statestore.formats.state_table import RowPair
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,17 @@ class EditOptions:
 class CopiedFile:
     """A file that the target has as the source has it: ``name`` in ``folder``, and its path below the target.
 
-    ``bytes`` is its size where that is known.
+    ``bytes`` is its size where that is known. ``immutable``: no program ever changes such a file, it only writes new
+    ones and removes old ones, as RocksDB does with table files. It may then be a hard link to that of the source, which
+    an engine that goes on from the target would otherwise change, too: logs that are appended to, and files that are
+    written anew under the same name, are never immutable.
     """
 
     folder: Folder
     name: str
     path: str
     bytes: int | None = None
+    immutable: bool = False
 
 
 class Target(Protocol):
@@ -74,6 +78,18 @@ class Target(Protocol):
 
         Use it in a ``with`` statement: a file whose block is left by an error is removed.
         """
+
+
+class EditedSource(Protocol):
+    """What tells the changes of a source or target: each `statestore.formats.engine.Source` does."""
+
+    def kept(self, state: str) -> Sequence[int]:
+        """The versions that can be read, ascending."""
+
+    def differing_rows(
+        self, state: str, old: int, new: int, columns: Sequence[Collection[str]]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows of two versions, which hold all rows that differ, as `Source.differing_rows`."""
 
 
 class EditPlan(ABC):
@@ -91,7 +107,10 @@ class EditPlan(ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user has to know before the engine starts from the target, as sentences."""
+        """What the user has to know before the engine starts from the target, as sentences.
+
+        The receipt keeps them, so they name no value of a row that is removed.
+        """
         return ()
 
     @property
@@ -126,5 +145,53 @@ class EditPlan(ABC):
         """
 
     @abstractmethod
-    def opened(self, path: str) -> Source:
-        """Open the target, which is at ``path`` while it is verified, as a source."""
+    def opened(self, path: str) -> EditedSource:
+        """Open the target, which is at ``path`` while it is verified, as a `Source`."""
+
+    # How the target is verified
+
+    def differing_rows(
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of rows of the source at `version` and of the target at `target_version`, with at least ``columns``.
+
+        Taken as bags, the first rows of all pairs differ from the second ones as the two states differ. What the pairs
+        leave out is known to be the same without a read: it comes from files that are `copied`, such as a snapshot
+        before the files that were written (`rows_since`). None, as by default: both states are read in whole.
+        ``target`` is what `opened` has returned.
+        """
+        return None
+
+    def keeps_order(self, state: str) -> bool:
+        """Return whether the added rows of a unit are read from the target in their order, as those of lists are."""
+        return True
+
+
+def rows_since(
+    version: int,
+    source: tuple[EditedSource, int],
+    target: tuple[EditedSource, int],
+    state: str,
+    columns: Collection[str],
+) -> Iterator[RowPair] | None:
+    """Pairs as `EditPlan.differing_rows` returns them, from what source and target have each changed since a version.
+
+    Both have that version in files with the same content. Each comes with its own version that is compared. None where
+    one of them does not tell which rows a version changed.
+    """
+    changes = []
+    for side, number in (source, target):
+        if not {version, number} <= set(side.kept(state)):
+            return None
+        found = side.differing_rows(state, version, number, (columns, columns))
+        if found is None:
+            return None
+        changes.append(found)
+    return _crossed(*changes)
+
+
+def _crossed(ours: Iterator[RowPair], theirs: Iterator[RowPair]) -> Iterator[RowPair]:
+    """Yield pairs whose bags differ as the states differ to which two changes of one state led."""
+    for before, after in ours:
+        yield after, before
+    yield from theirs

@@ -197,7 +197,9 @@ class ErrorCode(StrEnum):
     EDIT_DIFFERS = "EDIT_DIFFERS"
     """What was written is not what the edit says, so no target was made. Keep the source, and report the case."""
     TARGET_EXISTS = "TARGET_EXISTS"
-    """Something is at the place of the target. Name a new one."""
+    """Something is at the place of the target, or it lies in the source. Name a new one."""
+    SOURCE_CHANGED = "SOURCE_CHANGED"
+    """Files of the source changed while it was edited, as by a job that runs. Stop the job, then repeat the edit."""
 
     # SQL and DuckDB
 

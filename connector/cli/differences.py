@@ -17,12 +17,12 @@ from statestore.connector.terminal import (
     Grid,
     cell,
     delimited_cell,
-    plain,
     printable,
     show_delimited,
     show_grid,
     show_line,
 )
+from statestore.formats.values.json_terms import plain
 from statestore.formats.values.python_times import python_values
 
 SORTED_ROWS = 100_000  # more rows are shown in the order they are read

@@ -31,11 +31,12 @@ from statestore.connector.terminal import (
     show_rows,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from statestore.catalog.warehouse import Warehouse
     from statestore.connector.cli.queries import LimitedRows
 
 
@@ -89,6 +90,7 @@ def inspect(
             for detail in described[0].get("details", []):
                 say(detail)
         warehouse = open_warehouse(path, selected).pin()
+        _say_edit(warehouse)
         for name in warehouse.waiting():
             say(f"{name}: a keyed store without a snapshot yet")
         if not warehouse.tables() and not warehouse.waiting():
@@ -106,6 +108,17 @@ def inspect(
         say(f"damaged: {', '.join(damaged)}; `statestore verify` reports what is affected")
     if damaged or unreadable:
         raise typer.Exit(1)
+
+
+def _say_edit(warehouse: Warehouse) -> None:
+    """Tell of the edit that made the state, where one did."""
+    try:
+        receipt = warehouse.receipt()
+    except CorruptError as error:
+        say(str(error))
+        return
+    for line in receipt.lines() if receipt is not None else []:
+        say(line)
 
 
 def describe(path: args.Path_, selected: Selected = NONE) -> None:

@@ -26,10 +26,11 @@ from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.questions import ShownView, Sorting, number_of, view_of
 from statestore.connector.explorer.row_files import RowFiles
-from statestore.connector.terminal import delimited_cell, plain
+from statestore.connector.terminal import delimited_cell
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.json_terms import plain
 from statestore.formats.values.python_times import python_values
 from statestore.formats.values.unique_names import unique_names
 

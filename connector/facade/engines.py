@@ -6,6 +6,7 @@ A package that brings an engine names a module with an `Engine` called ``ENGINE`
 
 from __future__ import annotations
 
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import (
     DeltaPart,
     HoldsPast,
@@ -26,7 +27,11 @@ from statestore.formats.places.locations import Location, open_location
 from statestore.formats.values.filters import Filter, mask
 
 __all__ = [
+    "CopiedFile",
     "DeltaPart",
+    "EditOptions",
+    "EditPlan",
+    "EditedSource",
     "Engine",
     "EngineOption",
     "Filter",
@@ -42,9 +47,11 @@ __all__ = [
     "RestoreFinding",
     "Source",
     "StateAt",
+    "StateEdit",
     "StateFile",
     "StateInfo",
     "StateSize",
+    "Target",
     "Version",
     "WholePart",
     "mask",

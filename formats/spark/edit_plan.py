@@ -1,24 +1,37 @@
-"""An edit as part of the last committed batch: its files of the partitions that the edit touches are written anew.
+"""An edit as part of the last committed batch, or as a batch of its own.
 
-No batch, offset or commit is added, so a batch that was begun and not committed runs again, with the same number, on
-the edited state. The query that goes on from the target has the id of the source's.
+As part of it: the batch's files of the partitions that the edit touches are written anew. No batch, offset or commit is
+added, so a batch that was begun and not committed runs again, with the same number, on the edited state.
+
+As a batch of its own: a batch is added that reads nothing, with files of all partitions, so that the history shows
+state before and after the edit. It would take the number of a batch that was begun.
+
+The query that goes on from the target has the id of the source's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import posixpath
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target, rows_since
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_metadata
+from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, DataFile, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.editable_states import check_editable
-from statestore.formats.spark.edits.amended_files import amended_files, place_of, write_amended
+from statestore.formats.spark.edits.amended_files import amended_files, place_of, write_amended, write_pieces
+from statestore.formats.spark.edits.appended_files import (
+    Uids,
+    all_partitions,
+    appended_logs,
+    new_uids,
+    write_appended,
+)
 from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata
 from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
@@ -27,6 +40,7 @@ from statestore.formats.spark.state_at import Shown, view_of
 from statestore.formats.spark.state_edits import stored_edits
 from statestore.formats.spark.timed_join_edits import timed_join_edits
 from statestore.formats.spark.variable_edits import variable_edits
+from statestore.formats.state_table import RowPair
 
 _COMMITS = "commits"
 
@@ -95,37 +109,109 @@ class SparkEditPlan(EditPlan):
         root = self.checkpoint.root
         contents = {path: moved_metadata(root, path, target.path) for path in metadata_paths(root)}
         contents[self._commit] = read_metadata(root.at(_COMMITS), self.version)
-        for path, content in contents.items():
-            with target.create(path) as stream:
-                stream.write(content)
-        return {path: len(content) for path, content in contents.items()}
+        return {path: write_pieces(target, path, [content]) for path, content in contents.items()}
+
+    def differing_rows(
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows that either has changed since the batch before, of which both have the same files.
+
+        None where a partition has a snapshot of the batch beside its changes: the one is what states are read from, the
+        others tell which rows changed.
+        """
+        forms: dict[str, set[str]] = {}
+        for path, file in self._files.items():
+            forms.setdefault(posixpath.dirname(path), set()).add(file.kind)
+        if any(len(kinds) > 1 for kinds in forms.values()):
+            return None
+        return rows_since(self.version - 1, (source, self.version), (target, self.target_version), state, columns)
 
     def opened(self, path: str) -> Source:
         return self.reopen(path)
 
 
-def amending_plan(
+@dataclass(frozen=True)
+class AppendingPlan(EditPlan):
+    """The plan of a copy with a further batch; ``edits`` are those of all partitions, and ``uids`` the ids of its
+    files in checkpoint format 2."""
+
+    checkpoint: Checkpoint
+    edits: tuple[PartitionEdit, ...]
+    said: tuple[str, ...]
+    reopen: Callable[[str], Source]
+    uids: Uids
+
+    @property
+    def version(self) -> int:
+        return self.checkpoint.batch.batch_id
+
+    @property
+    def target_version(self) -> int:
+        return self.version + 1
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.said
+
+    def copied(self) -> Iterator[CopiedFile]:
+        root = self.checkpoint.root
+        return copied_files(root, self.checkpoint.batch.version, metadata_paths(root))
+
+    def parts(self) -> Sequence[PartitionEdit]:
+        return self.edits
+
+    def written_bytes(self) -> int:
+        logs = sum(self.checkpoint.root.at(log).files().get(str(self.version), 0) for log in LOGS)
+        return sum(edit.bytes for edit in self.edits) + logs
+
+    def write(self, part: PartitionEdit, target: Target) -> Mapping[str, int]:
+        return write_appended(self.checkpoint, part, self.uids, target)
+
+    def finish(self, target: Target) -> Mapping[str, int]:
+        """Write what names the folder, then the logs of the batch: its commit last of all."""
+        root = self.checkpoint.root
+        contents = {path: moved_metadata(root, path, target.path) for path in metadata_paths(root)}
+        contents.update(appended_logs(self.checkpoint, self.uids))
+        return {path: write_pieces(target, path, [content]) for path, content in contents.items()}
+
+    def differing_rows(
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of the rows that the batch of the edit changed: the one before is the same in both."""
+        return rows_since(self.version, (source, self.version), (target, self.target_version), state, columns)
+
+    def opened(self, path: str) -> Source:
+        return self.reopen(path)
+
+
+def edit_plan_of(
     checkpoint: Checkpoint,
     states: Mapping[str, Shown],
     version: int,
     edits: Sequence[StateEdit],
     options: EditOptions,
     reopen: Callable[[str], Source],
-) -> SparkEditPlan:
-    """The plan of a copy of the checkpoint whose newest batch has the edits.
+) -> EditPlan:
+    """The plan of a copy of the checkpoint whose newest batch, or a further one, has the edits.
 
     ``states`` are those of the source by name. Raises as `Source.edit_plan`, and the errors of reads.
     """
     _check(checkpoint, version, options)
+    if options.as_batch:
+        _check_batch(checkpoint)
     stored: list[StoredEdit] = []
     notes: list[str] = []
     for edit in edits:
         found, late = _of_state(checkpoint, edit.state, states, edit, options)
         stored += found
         notes += late
-    batches = by_partition(stored)
-    said = (*notes, *_notes(checkpoint, batches))
-    return SparkEditPlan(checkpoint, tuple(batches), said, reopen).check()
+    parts = by_partition(stored)
+    said = (*notes, *_notes(checkpoint, parts))
+    if not options.as_batch:
+        return SparkEditPlan(checkpoint, tuple(parts), said, reopen).check()
+    placed = {(part.operator_id, part.store, part.partition): part for part in parts}
+    every = tuple(all_partitions(checkpoint, placed))
+    return AppendingPlan(checkpoint, every, (*said, _of_sinks(version)), reopen, new_uids(checkpoint.batch.uids))
 
 
 def _of_state(
@@ -152,11 +238,6 @@ def _check(checkpoint: Checkpoint, version: int, options: EditOptions) -> None:
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION, f"option {shown(next(iter(options.settings)))}: edits of Spark's state have none"
         )
-    if options.as_batch:
-        raise not_editable(
-            f"{where}: an edit as a batch of its own (as_batch) cannot be written yet; leave it out, and the edit "
-            f"becomes part of batch {newest}",
-        )
     if version in checkpoint.begun:
         raise refused(f"{where}: batch {version} was not committed; edit without the option uncommitted")
     if version != newest or checkpoint.batch.batch_id != newest:
@@ -169,6 +250,27 @@ def _check(checkpoint: Checkpoint, version: int, options: EditOptions) -> None:
             f"{where}: batch {version} was skipped by a repartition, or offsets/{version} is missing, so the query "
             "does not go on from its state; let the query run a batch, and edit that",
         )
+
+
+def _check_batch(checkpoint: Checkpoint) -> None:
+    """Raise for a checkpoint that cannot have a further batch."""
+    where, batch = checkpoint.root.path, checkpoint.batch.batch_id
+    begun = [number for number in checkpoint.root.at("offsets").numbered() if number > batch]
+    if begun:
+        raise refused(
+            f"{where}: batch {begun[0]} was begun and not committed, and an edit as a batch of its own would take its "
+            "number; leave out as_batch, and the batch runs again on the edited state"
+        )
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            store.check_partitions(where)
+
+
+def _of_sinks(batch: int) -> str:
+    return (
+        f"Batch {batch + 1} is the edit's. If the query writes files, the log _spark_metadata of its output lacks an "
+        f"entry for it, without which the query fails later: write a file _spark_metadata/{batch + 1} with the line v1."
+    )
 
 
 def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[str]:

@@ -337,11 +337,11 @@ class CheckpointSource(Source):
         return () if touched is None else (Filter(PARTITION.name, "in", tuple(touched)),)
 
     def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
-        """The plan of a copy whose newest batch has the edits as if it had always had them (`amending_plan`)."""
-        from statestore.formats.spark.edit_plan import amending_plan
+        """The plan of a copy whose newest batch, or a further one, has the edits (`edit_plan_of`)."""
+        from statestore.formats.spark.edit_plan import edit_plan_of
 
         reopen = partial(_opened_at, self.checkpoint.given)
-        return amending_plan(self.checkpoint, self.shown, version, edits, options, reopen)
+        return edit_plan_of(self.checkpoint, self.shown, version, edits, options, reopen)
 
     def state_view(self, state: str) -> StateView:
         """The state view that a state shows, as of the newest batch."""

@@ -3,13 +3,15 @@
     encoded = encode_rows(checkpoint, state_view, rows)   # rows with the columns of the view, without partition_id
     encoded.partition, encoded.keys, encoded.values
 
-Rows that were decoded are encoded to the bytes from which they came, with these exceptions, all of them read alike:
+Rows that were decoded are encoded to the bytes from which they came, but for these, which are read alike:
 
-- A list that Spark appended to under row checksums is as it would be if it had been put, which is the same; entries
-  that one checksum covers together get one each.
+- Where Spark sets a calendar interval to null in a row that it has, the old value stays behind the slots. Zeros are
+  written, as in a new row.
 - Rows of transformWithState in Avro are written with the newest schema of their variable.
-- A row with a null in a field that the schema calls not nullable is refused, and a text with U+FFFD, which stands for
-  bytes that are not shown.
+- Values that Spark before 2.3 wrote have four bytes more, which nothing reads.
+
+A text with U+FFFD, which is shown for bytes that are no UTF-8, is refused, as is a null in a field that the schema
+calls not nullable.
 """
 
 from __future__ import annotations

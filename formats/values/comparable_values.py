@@ -20,36 +20,37 @@ from statestore.formats.values.key_hash import hash_keys
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
-def comparable(column: pa.Array, *, by_bits: bool = False, in_order: bool = False) -> pa.Array:
+def comparable(column: pa.Array, *, by_bits: bool = False, in_order: bool = False, one_nan: bool = False) -> pa.Array:
     """Replace what key hashes and equality of keys do not know, at any depth of ``column``.
 
-    ``by_bits`` keeps zeros of both signs and NaNs of several bits apart, ``in_order`` maps whose entries are in another
-    order. Returns the same array where there is nothing to replace.
+    ``by_bits`` keeps zeros of both signs and NaNs of several bits apart, with ``one_nan`` only the zeros, ``in_order``
+    maps whose entries are in another order. Returns the same array where there is nothing to replace.
     """
     kind = column.type
     if not _needs_work(kind):
         return column
     if pa.types.is_dictionary(kind):
-        return comparable(column.dictionary_decode(), by_bits=by_bits, in_order=in_order)
+        return comparable(column.dictionary_decode(), by_bits=by_bits, in_order=in_order, one_nan=one_nan)
     if column.offset:
         column = column.take(pa.array(np.arange(len(column))))
     if pa.types.is_null(kind):
         return column.cast(pa.int8())
     if pa.types.is_floating(kind):
-        return column.view(_INTEGERS[kind.bit_width]) if by_bits else _bits(column)
+        kept = by_bits and not one_nan
+        return column.view(_INTEGERS[kind.bit_width]) if kept else _bits(column, one_zero=not by_bits)
     if _is_number(kind):
         return column.view(_INTEGERS[kind.bit_width])
     if _is_wide(kind):
         return _as_binary(column)
     if pa.types.is_struct(kind):
         members = [column.field(i) for i in range(kind.num_fields)]
-        fields = [comparable(each, by_bits=by_bits, in_order=in_order) for each in members]
+        fields = [comparable(each, by_bits=by_bits, in_order=in_order, one_nan=one_nan) for each in members]
         return pa.StructArray.from_arrays(fields, names=[f.name for f in kind], mask=_nulls(column))
     if pa.types.is_map(kind):
-        return _entries(column, by_bits=by_bits, in_order=in_order)
+        return _entries(column, by_bits=by_bits, in_order=in_order, one_nan=one_nan)
     if pa.types.is_fixed_size_list(kind):
-        return comparable(column.cast(pa.list_(kind.value_field)), by_bits=by_bits, in_order=in_order)
-    items = comparable(column.values, by_bits=by_bits, in_order=in_order)
+        return comparable(column.cast(pa.list_(kind.value_field)), by_bits=by_bits, in_order=in_order, one_nan=one_nan)
+    items = comparable(column.values, by_bits=by_bits, in_order=in_order, one_nan=one_nan)
     make = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
     return make.from_arrays(_offsets(column), items, mask=_nulls(column))
 
@@ -86,18 +87,20 @@ def _as_binary(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(column), buffers, column.null_count)
 
 
-def _bits(column: pa.Array) -> pa.Array:
+def _bits(column: pa.Array, *, one_zero: bool) -> pa.Array:
+    """The bits of numbers with one NaN."""
     width = column.type.bit_width
-    values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False) + column.type.to_pandas_dtype()(0)  # -0.0 + 0 is 0
+    values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    values = values + column.type.to_pandas_dtype()(0) if one_zero else values.copy()  # -0.0 + 0 is 0
     values[np.isnan(values)] = np.nan
     bits = values.view(f"i{width // 8}")
     return pa.array(bits, mask=column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else pa.array(bits)
 
 
-def _entries(column: pa.MapArray, *, by_bits: bool, in_order: bool) -> pa.Array:
+def _entries(column: pa.MapArray, *, by_bits: bool, in_order: bool, one_nan: bool) -> pa.Array:
     """The entries of maps as lists, sorted by their keys unless ``in_order``."""
-    keys = comparable(column.keys, by_bits=True, in_order=in_order)
-    items = comparable(column.items, by_bits=by_bits, in_order=in_order)
+    keys = comparable(column.keys, by_bits=True, in_order=in_order, one_nan=one_nan)
+    items = comparable(column.items, by_bits=by_bits, in_order=in_order, one_nan=one_nan)
     offsets = _offsets(column)
     if in_order:
         entries = pa.StructArray.from_arrays([keys, items], names=["key", "value"])

@@ -38,9 +38,9 @@ from support.parameters import mostly_slow, named
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads.table import Table
-from statestore.connector.terminal import plain as as_json
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
+from statestore.formats.values.json_terms import plain as as_json
 
 NAMES = sorted(index())
 AGGREGATION, HDFS, WINDOWS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs", "spark4.3.0-win__rkcl"

@@ -17,10 +17,11 @@ from support.key_strategies import key_types
 
 import statestore
 from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, cells_of, of_text, readings_of
-from statestore.connector.terminal import cell, plain, printable
+from statestore.connector.terminal import cell, printable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.values.canonical import ErrorPath
 from statestore.formats.values.comparison import same_key
+from statestore.formats.values.json_terms import plain
 from statestore.formats.values.python_times import python_values
 
 RAW = [b"", b"ada", b"\x00\xff", "ünï".encode(), b"base64:AP8=", b"hex:00", b"AP8=", b"\xc3("]

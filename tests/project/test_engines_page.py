@@ -8,7 +8,7 @@ import pytest
 from support.paths import ROOT
 
 import statestore
-from statestore.formats import engine
+from statestore.formats import edits, engine
 
 PAGE = (ROOT / "docs" / "engines.md").read_text("utf-8")
 MUST = "must be written"
@@ -33,6 +33,7 @@ def listed(title: str) -> dict[str, bool]:
         ("Of `StateAt`", engine.StateAt, object),
         ("Rows that say when they were valid", engine.HoldsPast, engine.StateAt),
         ("Changes that the engine keeps", engine.DeltaPart, object),
+        ("Edits", edits.EditPlan, object),
     ],
 )
 def test_what_an_engine_must_and_may_write(title: str, kind: type, base: type) -> None:

@@ -34,7 +34,10 @@ def write_copy(plan: EditPlan, folder: Path) -> dict[str, int]:
     for each in plan.copied():
         (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
         assert not (folder / each.path).exists(), each.path
-        shutil.copyfile(Path(each.folder.path) / each.name, folder / each.path)
+        if each.folder.is_local:
+            shutil.copyfile(Path(each.folder.path) / each.name, folder / each.path)
+        else:
+            (folder / each.path).write_bytes(each.folder.fresh().read_once(each.name))
     sizes.update(plan.finish(target))
     assert sizes == {path: (folder / path).stat().st_size for path in sizes}
     return sizes

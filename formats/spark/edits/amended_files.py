@@ -7,8 +7,7 @@ Readers of changes need the latter in any case. So each file that the version ha
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
-from typing import IO
+from collections.abc import Iterable, Mapping, Sequence
 
 from statestore.formats.edits import Target
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
@@ -26,7 +25,7 @@ def amended_files(checkpoint: Checkpoint, edit: PartitionEdit) -> Sequence[DataF
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the version has none, or cannot be read.
     """
-    partition = _opened(checkpoint, edit)
+    partition = partition_of_edit(checkpoint, edit)
     version, uid = checkpoint.batch.version, uid_of(partition, checkpoint.batch.uids)
     found = [file for file in partition.files if file.version == version and file.uid == uid]
     needed = [file for file in files_of_batch(partition) if file.version == version]
@@ -38,7 +37,7 @@ def amended_files(checkpoint: Checkpoint, edit: PartitionEdit) -> Sequence[DataF
 def place_of(checkpoint: Checkpoint, edit: PartitionEdit) -> str:
     """The folder of a partition, below the root."""
     root = checkpoint.root.path.rstrip("/")
-    return checkpoint.folder(_store(checkpoint, edit), edit.partition).path.removeprefix(f"{root}/")
+    return checkpoint.folder(store_of(checkpoint, edit), edit.partition).path.removeprefix(f"{root}/")
 
 
 def write_amended(checkpoint: Checkpoint, edit: PartitionEdit, target: Target) -> Mapping[str, int]:
@@ -46,29 +45,33 @@ def write_amended(checkpoint: Checkpoint, edit: PartitionEdit, target: Target) -
 
     Raises the errors of reads, UnsupportedError EDIT_UNSUPPORTED for a codec that cannot be written, StorageError.
     """
-    partition, where = _opened(checkpoint, edit), place_of(checkpoint, edit)
+    partition, where = partition_of_edit(checkpoint, edit), place_of(checkpoint, edit)
     sizes: dict[str, int] = {}
     for file in sorted(amended_files(checkpoint, edit), key=lambda file: file.kind not in CHANGES):
-        if file.kind == "zip":
-            sizes |= write_edited_zip(partition.folder, file, edit, checkpoint.delimiter, target, where)
-            continue
         path = posixpath.join(where, file.name)
+        if file.kind == "zip":
+            sizes |= write_edited_zip(partition.folder, file, edit, checkpoint.delimiter, target, path)
+            continue
         pieces = edited_pieces(partition.folder, file, edit, checkpoint.has_checksums)
-        with target.create(path) as stream:
-            sizes[path] = sum(_written(stream, piece) for piece in packed(codec_of(checkpoint.batch), pieces))
+        sizes[path] = write_pieces(target, path, packed(codec_of(checkpoint.batch), pieces))
     return sizes
 
 
-def _written(stream: IO[bytes], piece: bytes) -> int:
-    stream.write(piece)
-    return len(piece)
+def write_pieces(target: Target, path: str, pieces: Iterable[bytes]) -> int:
+    """Write a file; return its size."""
+    size = 0
+    with target.create(path) as stream:
+        for piece in pieces:
+            stream.write(piece)
+            size += len(piece)
+    return size
 
 
-def _store(checkpoint: Checkpoint, edit: PartitionEdit) -> Store:
+def store_of(checkpoint: Checkpoint, edit: PartitionEdit) -> Store:
     stores = checkpoint.operator(edit.operator_id).stores
     return next(store for store in stores if store.name == edit.store)
 
 
-def _opened(checkpoint: Checkpoint, edit: PartitionEdit) -> Partition:
-    store = _store(checkpoint, edit)
+def partition_of_edit(checkpoint: Checkpoint, edit: PartitionEdit) -> Partition:
+    store = store_of(checkpoint, edit)
     return open_partition(checkpoint, store, edit.partition, store.families[0].name)

@@ -8,6 +8,7 @@ of a changelog, its version and its lineage, stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +48,16 @@ def edited_pieces(folder: Folder, file: DataFile, edit: PartitionEdit, checksums
     yield head
     for changes in read_records(pieces, path, typed=typed):
         yield from _kept(changes, edited, typed, checksums)
+    if file.kind == "snapshot":
+        edit = replace(edit, erased=edit.erased[:0])
+    yield from new_records(edit, typed, checksums)
+
+
+def new_records(edit: PartitionEdit, typed: bool, checksums: bool) -> Iterator[bytes]:
+    """Yield the records of an edit, and the end mark. ``typed``: records say what they are, as with families."""
     yield from _records(PUT, cells_of(edit.put.column(0)), cells_of(edit.put.column(1)), typed)
-    if file.kind != "snapshot":
-        erased = cells_of(edit.erased)
-        yield from _records(DELETE, _with_checksums(erased) if checksums else erased, None, typed)
+    erased = cells_of(edit.erased)
+    yield from _records(DELETE, _with_checksums(erased) if checksums else erased, None, typed)
     yield _TYPED_END if typed else _END
 
 

@@ -17,12 +17,13 @@ from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.listings import EntryKind
 from statestore.formats.places.locations import LOCAL_SCHEME, OBJECT_SCHEMES, Location, parse_location
-from statestore.formats.spark.checkpoint.checkpoint_files import data_files, parse_json, read_metadata
+from statestore.formats.spark.checkpoint.checkpoint_files import TABLES, data_files, parse_json, read_metadata
 from statestore.formats.spark.checkpoint.crc_files import side_name
 from statestore.formats.spark.checkpoint.query_metadata import operator_ids
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
 _OF_STATE = re.compile(r"state/\d+/\d+(/[^/]+)?")
+_TABLE = re.compile(rf"state/\d+/\d+/([^/]+/)?{TABLES}/[^/]+\.sst")
 _SCHEMAS = "stateSchemaFilePaths"
 _CHECKSUMS = ".crc"  # behind a file's name: checksums that Spark 4.3 keeps of a whole file
 
@@ -53,7 +54,8 @@ def _copied(folder: Folder, at: str, version: int, written: frozenset[str]) -> I
         owner = name.removesuffix(_CHECKSUMS)
         if {name, owner} & later or {path, path.removesuffix(_CHECKSUMS)} & written:
             continue
-        yield CopiedFile(folder, name, path, entry.size)
+        # Spark gives each table file a name of its own, and only ever removes it.
+        yield CopiedFile(folder, name, path, entry.size, immutable=_TABLE.fullmatch(path) is not None)
         if side_name(name) in hidden:
             yield CopiedFile(folder, side_name(name), posixpath.join(at, side_name(name)))
 

@@ -44,9 +44,21 @@ class PartitionEdit:
     bytes: int
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is edited."""
+        return not self.put.num_rows and not len(self.erased)
+
+    @property
     def keys(self) -> pa.BinaryArray:
         """All stored keys, those that are put first."""
         return pa.concat_arrays([self.put.column(0), self.erased])
+
+
+def without_rows(operator_id: int, store: str, partition: int) -> PartitionEdit:
+    """The edit of a partition that changes nothing."""
+    nothing = pa.array([], pa.binary())
+    put = pa.RecordBatch.from_arrays([nothing, nothing], schema=ROW_SCHEMA)
+    return PartitionEdit(operator_id, store, partition, put, nothing, 0)
 
 
 def by_partition(edits: Iterable[StoredEdit]) -> list[PartitionEdit]:

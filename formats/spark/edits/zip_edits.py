@@ -8,6 +8,7 @@ of Spark, which a newer RocksDB would describe in words that Spark's own does no
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shutil
 import uuid
@@ -43,14 +44,16 @@ _KEYS, _INTERNAL_KEYS = "numKeys", "numInternalKeys"
 
 
 def write_edited_zip(
-    folder: Folder, file: DataFile, edit: PartitionEdit, delimiter: bytes, target: Target, where: str
+    folder: Folder, file: DataFile, edit: PartitionEdit, delimiter: bytes, target: Target, written: str
 ) -> Mapping[str, int]:
-    """Write a zip with an edit and its new table files below ``where``; return their sizes by path below the target.
+    """Write a zip with an edit to the path ``written``, and its new table files to the folder beside that.
+
+    Returns their sizes by path below the target.
 
     Raises the errors of `zip_rows`, and UnsupportedError EDIT_UNSUPPORTED for table files in a codec that RocksDB lacks
     here, StorageError.
     """
-    path, sizes = folder.at(file.name).path, {}
+    path, where, sizes = folder.at(file.name).path, posixpath.dirname(written), {}
     found, members = unzipped(folder, file)
     version, _, text = members[_METADATA].decode("utf-8", "replace").partition("\n")
     document = parse_json(text, path)
@@ -76,17 +79,17 @@ def write_edited_zip(
                 sizes[f"{where}/{TABLES}/{name}"] = size
                 with (directory / local).open("rb") as table, target.create(f"{where}/{TABLES}/{name}") as copy:
                     shutil.copyfileobj(table, copy, 1 << 20)
-        written = {name: content for name, content in members.items() if name.startswith(_OPTIONS)}
+        contents = {name: content for name, content in members.items() if name.startswith(_OPTIONS)}
         for each in sorted(directory.iterdir()):
             if each.name.startswith(_WRITTEN) or each.suffix == ".log":
                 with disk_errors("read", each):
-                    written[each.name] = each.read_bytes()
+                    contents[each.name] = each.read_bytes()
         _change(document, tables, changed, path)
-        written[_METADATA] = f"{version}\n{json.dumps(document, separators=(',', ':'))}".encode()
-    data = _zipped(written)
-    with target.create(f"{where}/{file.name}") as stream:
+        contents[_METADATA] = f"{version}\n{json.dumps(document, separators=(',', ':'))}".encode()
+    data = _zipped(contents)
+    with target.create(written) as stream:
         stream.write(data)
-    return {**sizes, f"{where}/{file.name}": len(data)}
+    return {**sizes, written: len(data)}
 
 
 @dataclass(frozen=True)

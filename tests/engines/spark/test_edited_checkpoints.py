@@ -163,3 +163,46 @@ def test_a_batch_that_was_begun_runs_again_on_the_edited_state(
         model = job.state(AFTER, job.state(BEFORE[2:], edited))
         assert ours(tmp_path / "target") == model == theirs(spark, tmp_path / "target")
         assert opened(tmp_path / "target").newest("state") == 2 + len(AFTER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+def test_a_query_goes_on_after_a_batch_that_is_an_edit(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    job = Counting()
+    with conf(spark, LAYOUTS[layout]):
+        go(spark, job, tmp_path, tmp_path / "source", BEFORE)
+        before, source = job.state(BEFORE), opened(tmp_path / "source")
+        plan = source.edit_plan(2, [edit_of(job, source)], EditOptions(as_batch=True))
+        write_copy(plan, tmp_path / "target")
+        edited = {**before, **job.repaired, **job.inserted}
+        del edited[job.erased]
+        assert ours(tmp_path / "target") == edited == theirs(spark, tmp_path / "target")
+        go(spark, job, tmp_path, tmp_path / "target", AFTER)
+        go(spark, job, tmp_path, tmp_path / "target", LAST)
+        model = job.state(LAST, job.state(AFTER, edited))
+        assert ours(tmp_path / "target") == model == theirs(spark, tmp_path / "target")
+        assert opened(tmp_path / "target").newest("state") == 3 + len(AFTER) + len(LAST)
+    history = statestore.inspect(tmp_path / "target").table("state").scan(version=2).read_all().to_pylist()
+    assert {row["key"]["k"]: tuple(row["value"].values()) for row in history} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("as_batch", [False, True])
+@pytest.mark.parametrize("layout", ["deltas", "zips"])
+def test_a_count_of_all_rows_goes_on(spark: SparkSession, tmp_path: Path, layout: str, as_batch: bool) -> None:
+    """Its one row, whose key has no columns, is in the first partition."""
+
+    def count(rows: DataFrame) -> DataFrame:
+        return rows.groupBy().count()
+
+    schema, batches = "k string, n bigint", [[{"k": "a", "n": n}] for n in range(3)]
+    with conf(spark, LAYOUTS[layout]):
+        run(spark, tmp_path, tmp_path / "source", schema, batches, count)
+        source = opened(tmp_path / "source")
+        before = rows_of(source)
+        assert before["value"].to_pylist() == [{"count": 3}]
+        value = pa.array([{"count": 100}], before.schema.field("value").type)
+        edit = StateEdit("state", ("key",), before, before.set_column(1, before.schema.field("value"), value))
+        write_copy(source.edit_plan(2, [edit], EditOptions(as_batch=as_batch)), tmp_path / "target")
+        run(spark, tmp_path, tmp_path / "target", schema, batches, count)
+        assert rows_of(opened(tmp_path / "target"))["value"].to_pylist() == [{"count": 103}]

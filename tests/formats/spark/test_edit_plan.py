@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ import pytest
 from support.checkpoints.running_queries import opened, rows_of
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path, multiset
 from support.edited_copies import write_copy
+from support.object_store import object_store
 from support.parameters import mostly_slow
 
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.spark.source import CheckpointSource
+from statestore.formats.places.locations import parse_location
+from statestore.formats.spark.source import CheckpointSource, open_source
 
 LATE = EditOptions(allow_late=True)
 Change = Callable[[Any], Any]
@@ -122,6 +124,35 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.0.1-agg__rk2", "spark4.3.0-agg__rkck"])
+def test_a_checkpoint_in_an_object_store_is_edited_into_a_folder(name: str, tmp_path: Path) -> None:
+    with object_store() as store:
+        source = open_source(parse_location(store.upload(checkpoint_path(name), name)))
+        rows = rows_of(source)
+        added = pa.concat_tables([rows.slice(1, 1).set_column(1, rows.schema.field(1), rows.slice(0, 1)["value"])])
+        new = with_key(rows.slice(0, 1), "new")
+        plan = plan_of(source, edit(source, "state", rows.slice(0, 2), pa.concat_tables([added, new])))
+        before = store.contents(name)
+        write_copy(plan, tmp_path / "copy")
+        assert store.contents(name) == before
+    found = rows_of(opened(tmp_path / "copy"))
+    assert multiset(found) == multiset(pa.concat_tables([rows.slice(2), added, new]))
+    names = {str(each.relative_to(tmp_path / "copy")) for each in (tmp_path / "copy").rglob("*") if each.is_file()}
+    shown = {each.partition(f"/{name}/")[2] for each in before if "/." not in each}
+    assert shown <= names
+
+
+def test_only_table_files_may_be_links_to_those_of_the_source() -> None:
+    """Spark gives each a name of its own, and writes all other files anew under the names that they had."""
+    for name in ("spark4.3.0-agg__rk", "spark4.3.0-join__rkv2"):
+        copied = list(plan_of(opened(checkpoint_path(name))).copied())
+        assert (
+            {each.path for each in copied if each.immutable}
+            == {each.path for each in copied if each.path.endswith(".sst") and "/SSTs/" in each.path}
+            != set()
+        )
+
+
 def test_rows_that_stay_as_they_are_touch_no_file(tmp_path: Path) -> None:
     source = opened(checkpoint_path("spark4.3.0-agg__hdfs"))
     rows = rows_of(source, "state")
@@ -170,8 +201,6 @@ def test_only_the_newest_batch_is_edited() -> None:
     newest = source.newest("state")
     found = refusal(InvalidInputError, lambda: source.edit_plan(newest - 1, (), EditOptions()))
     assert "EDIT_REFUSED" in found and f"edit batch {newest}" in found
-    found = refusal(UnsupportedError, lambda: source.edit_plan(newest, (), EditOptions(as_batch=True)))
-    assert "EDIT_UNSUPPORTED" in found and "as_batch" in found
     found = refusal(InvalidInputError, lambda: source.edit_plan(newest, (), EditOptions(settings={"x": "1"})))
     assert "INVALID_OPTION" in found
 
@@ -301,17 +330,21 @@ def test_notes_name_the_query_and_an_unfinished_batch(tmp_path: Path) -> None:
     (checkpoint / "commits" / str(newest)).unlink()
     unfinished = opened(checkpoint)
     assert any(f"Batch {newest} was begun and not committed" in note for note in notes_of(unfinished))
+    found = refusal(InvalidInputError, lambda: plan_of(unfinished, options=EditOptions(as_batch=True)))
+    assert "EDIT_REFUSED" in found and f"batch {newest} was begun" in found and "leave out as_batch" in found
     erased = edit(unfinished, "state", rows_of(unfinished, "state").slice(0, 1))
     assert any("rows that were deleted" in note for note in notes_of(unfinished, erased))
     assert not any("rows that were deleted" in note for note in notes_of(unfinished))
 
 
-def test_plans_travel() -> None:
-    import pickle
-
+@pytest.mark.parametrize("as_batch", [False, True])
+def test_plans_travel(as_batch: bool) -> None:
     source = opened(checkpoint_path("spark4.3.0-agg__rkcl"))
-    plan = plan_of(source, edit(source, "state", rows_of(source, "state").slice(0, 3)))
+    removed = edit(source, "state", rows_of(source, "state").slice(0, 3))
+    plan = plan_of(source, removed, options=EditOptions(as_batch=as_batch))
+    assert plan.target_version == plan.version + as_batch
+    assert any("_spark_metadata" in note for note in plan.notes) is as_batch
     again = pickle.loads(pickle.dumps(plan))
     assert [each.path for each in again.copied()] == [each.path for each in plan.copied()]
     assert [part.erased for part in again.parts()] == [part.erased for part in plan.parts()]
-    assert replace(again).version == plan.version
+    assert again.version == plan.version

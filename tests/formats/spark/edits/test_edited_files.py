@@ -16,11 +16,14 @@ from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
+from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.state_views import StateView, state_views
-from statestore.formats.spark.edit_plan import SparkEditPlan
+from statestore.formats.spark.edit_plan import AppendingPlan, SparkEditPlan
+from statestore.formats.spark.edits.appended_files import all_partitions, new_uids
 from statestore.formats.spark.edits.change_file_edits import edited_pieces
 from statestore.formats.spark.edits.packed_streams import packed
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
@@ -116,6 +119,28 @@ def test_a_copy_has_the_stored_rows_of_the_edit_and_no_others(name: str, archive
     source, edits, copy = copied(checkpoint_path(name, archive), tmp_path / "copy")
     assert rows_of(copy.checkpoint) == edited(rows_of(source.checkpoint), edits)
     assert copy.checkpoint.batches == source.checkpoint.batches
+
+
+@pytest.mark.parametrize(("name", "archive"), mostly_slow(NAMES, [(name, ARCHIVE) for name in QUICK[:4]]))
+def test_a_batch_of_its_own_has_the_edit_and_the_one_before_has_not(name: str, archive: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint_path(name, archive), tmp_path / "source"))
+    for begun in (path / "offsets").iterdir():
+        if begun.name.isdigit() and not (path / "commits" / begun.name).exists():
+            begun.unlink()
+    checkpoint = opened(path).checkpoint
+    before = rows_of(checkpoint)
+    edits = edits_of(checkpoint, before)
+    placed = {(each.operator_id, each.store, each.partition): each for each in by_partition(edits)}
+    uids = new_uids(checkpoint.batch.uids)
+    write_copy(AppendingPlan(checkpoint, tuple(all_partitions(checkpoint, placed)), (), reopened, uids), tmp_path / "c")
+    copy = opened(tmp_path / "c").checkpoint
+    newest = checkpoint.batches[-1]
+    assert copy.batches == (*checkpoint.batches, newest + 1)
+    assert rows_of(copy) == edited(before, edits)
+    older = open_now(parse_location(tmp_path / "c"), newest)
+    assert rows_of(older) == before
+    assert copy.batch.offsets == older.batch.offsets and copy.batch.settings == older.batch.settings
+    assert (copy.batch.timestamp_ms or 0) > (older.batch.timestamp_ms or 0)
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__rk", "spark4.0.1-agg__rk2"])

@@ -1,0 +1,223 @@
+"""An edit of an engine's state: from the rows that go and come to a target that is verified, with a receipt.
+
+The source is never opened for writing. Files of the target are made in a private folder beside it; it is renamed to the
+target as the last step, after all was written, read again and compared. Whenever an edit ends, the target is there and
+whole, or absent.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version as version_of
+from typing import Any
+
+from statestore.catalog.edits.copied_files import copy_files
+from statestore.catalog.edits.receipt import (
+    RECEIPT_FILE,
+    CopiedFiles,
+    Receipt,
+    WrittenFile,
+    files_digest,
+    receipt_bytes,
+)
+from statestore.catalog.edits.receipt_states import edited_states, kept_statements
+from statestore.catalog.edits.source_files import SourceFiles, files_of, local_root, with_copied
+from statestore.catalog.edits.target_folder import (
+    TargetFolder,
+    new_target,
+    refuse_inside,
+    sha256_of,
+    target_location,
+    wrong_plan,
+)
+from statestore.catalog.edits.verification import columns_of, verify_target
+from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit
+from statestore.formats.engine import Source
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.reading_threads import in_order, processors
+
+
+@dataclass(frozen=True)
+class EditProgress:
+    """Progress of an edit: ``step`` is copying (in bytes), writing (in parts) or verifying (in rows).
+
+    ``total`` is None where it is not known.
+    """
+
+    step: str
+    done: int
+    total: int | None = None
+
+
+NO_OPTIONS = EditOptions()
+Listener = Callable[[EditProgress], None]
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """An edit as it was asked for."""
+
+    source: Source
+    version: int
+    edits: Sequence[StateEdit]
+    options: EditOptions
+    statements: Sequence[str]
+    keep_rows: bool
+    keep_statements: bool
+
+
+def _unheard(event: EditProgress) -> None:
+    """Hear nothing."""
+
+
+def apply_edit(
+    source: Source,
+    version: int,
+    edits: Sequence[StateEdit],
+    target: str | os.PathLike[str],
+    options: EditOptions = NO_OPTIONS,
+    *,
+    statements: Sequence[str] = (),
+    keep_rows: bool = False,
+    keep_statements: bool = False,
+    progress: Listener = _unheard,
+) -> Receipt:
+    """Make ``target``, a new folder that has a version of the source with the edits, and return its receipt.
+
+    ``statements`` are those from which the edits were computed. The receipt has them as texts if ``keep_statements`` or
+    if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit.
+
+    Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
+    `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that is no local folder; ConflictError
+    SOURCE_CHANGED; StateStoreError EDIT_DIFFERS where what was written is not what was to be; StorageError DISK_FAILED.
+    There is no target then.
+    """
+    edits = [_in_columns(source, version, edit) for edit in edits]
+    edit = _Edit(source, version, edits, options, statements, keep_rows, keep_statements)
+    location = target_location(target)
+    root = local_root(source)
+    if root is not None:
+        refuse_inside(location.path, str(root))
+    listed = files_of(source)
+    plan = source.edit_plan(version, edits, options)
+    followed = [_in_columns(source, version, each) for each in plan.followed]
+    # A receipt of an earlier edit is one of the source alone.
+    copied = [file for file in plan.copied() if file.path != RECEIPT_FILE]
+    for folder in {file.folder.path for file in copied if file.folder.is_local}:
+        refuse_inside(location.path, folder)
+    before = with_copied(listed, copied)
+    with new_target(location) as made, disk_errors("write", location.path):
+        done = _write(plan, copied, made, progress)
+        untold = verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress))
+        before.check(with_copied(files_of(source), copied))
+        receipt = _receipt(edit, plan, followed, before, made, done)
+        receipt = replace(receipt, notes=(*receipt.notes, *untold))
+        made.create_receipt(receipt_bytes(receipt))
+        made.publish(None if root is None or not root.is_dir() else root.stat().st_mode)
+    return receipt
+
+
+def _heard_rows(progress: Listener) -> Callable[[int], None]:
+    return lambda rows: progress(EditProgress("verifying", rows))
+
+
+def _in_columns(source: Source, version: int, edit: StateEdit) -> StateEdit:
+    """Return an edit with its rows in the columns of the state, as one chunk each."""
+    schema = columns_of(source, edit.state, version)
+    sides = []
+    for what, table in (("removed", edit.removed), ("added", edit.added)):
+        kinds = {field.name: field.type for field in table.schema}
+        if any(kinds.get(field.name) != field.type for field in schema):
+            raise InvalidInputError(
+                ErrorCode.WRONG_INPUT,
+                f"rows to be {what} in state {edit.state} of {source.path} have the columns {kinds}; expected "
+                f"{dict(zip(schema.names, schema.types, strict=True))}",
+            )
+        sides.append(table.select(schema.names).combine_chunks())
+    return replace(edit, removed=sides[0], added=sides[1])
+
+
+@dataclass(frozen=True)
+class _Done:
+    """The files of a target."""
+
+    copied: CopiedFiles
+    written: tuple[WrittenFile, ...]
+
+
+def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: TargetFolder, progress: Listener) -> _Done:
+    total = sum(file.bytes for file in files if file.bytes is not None)
+    copied = copy_files(files, folder, lambda done: progress(EditProgress("copying", done, max(done, total))))
+    sizes: dict[str, int] = {}
+    parts = plan.parts()
+
+    def write(part: Any) -> Mapping[str, int]:
+        return plan.write(part, folder)
+
+    for number, written in enumerate(in_order(write, parts, processors()), 1):
+        sizes.update(written)
+        progress(EditProgress("writing", number, len(parts)))
+    sizes.update(plan.finish(folder))
+    return _Done(copied, _written_files(folder, files, sizes))
+
+
+def _written_files(
+    folder: TargetFolder, copied: Sequence[CopiedFile], sizes: Mapping[str, int]
+) -> tuple[WrittenFile, ...]:
+    """Return the files that a plan wrote. Raises EDIT_DIFFERS unless they are there as it says, and no others."""
+    there = folder.files()
+    for path, size in sizes.items():
+        if there.get(path) != size:
+            raise wrong_plan(folder.path, f"{path} was written with {size} bytes, and has {there.get(path, 'none')}")
+    unknown = there.keys() - sizes.keys() - {file.path for file in copied}
+    if unknown:
+        raise wrong_plan(folder.path, f"{min(unknown)} is there and no file of the edit's plan")
+    known = folder.written
+    return tuple(
+        known.get(path) or WrittenFile(path, size, sha256_of(folder.place(path)))
+        for path, size in sorted(sizes.items())
+    )
+
+
+def _receipt(
+    edit: _Edit, plan: EditPlan, followed: Sequence[StateEdit], before: SourceFiles, folder: TargetFolder, done: _Done
+) -> Receipt:
+    source, key = edit.source, secrets.token_hex(32)
+    every = [*((each, False) for each in edit.edits), *((each, True) for each in followed)]
+    row_keys = {each.state: source.info(each.state).row_key for each, _ in every}
+    removing = [each for each, _ in every]
+    return Receipt(
+        source=source.path,
+        source_identity=source.identity,
+        version=plan.version,
+        source_files=files_digest(before.sizes),
+        target=folder.path,
+        target_version=plan.target_version,
+        target_files=files_digest(folder.files(), {each.path: each.sha256 for each in done.written}),
+        statements=kept_statements(edit.statements, removing, key, as_texts=edit.keep_statements),
+        options={**asdict(edit.options), "settings": dict(edit.options.settings)},
+        states=edited_states(every, row_keys, key, keep_rows=edit.keep_rows),
+        written=done.written,
+        copied=done.copied,
+        notes=tuple(plan.notes),
+        user=_user(),
+        host=socket.gethostname(),
+        time=time.time_ns() // 1000,
+        product=version_of("statestore"),
+        key=key,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        return str(os.getuid())

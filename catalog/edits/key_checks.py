@@ -1,0 +1,181 @@
+"""Look-ups of the rows of an edit in its target, which find them only where the engine searches them.
+
+A row in a wrong partition, or with a key of other bytes, is read by a scan and never found by the engine. So the units
+of an edit are looked up by their keys: each has its rows, in their order where that is one of a list, and none where it
+was removed; and a look-up that is confined to where a row was found (`StateInfo.placement`) still has a part to read.
+Of edits of very many keys a part of the keys is looked up, and all rows of the edit are checked by the engine's rule
+(`StateAt.placement`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.edits.row_sums import row_hashes
+from statestore.catalog.edits.shown_rows import shown_row
+from statestore.catalog.edits.target_folder import wrong_plan
+from statestore.formats.edits import StateEdit
+from statestore.formats.engine import StateAt, StateInfo
+from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.values.filters import Filter
+
+MOST_KEYS = 2000
+"""Keys that are looked up."""
+KEYS_AT_ONCE = 500
+
+Cells = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A unit of an edit: a batch of one row that shows it, and the hashes of the rows that it must have, in order."""
+
+    row: pa.RecordBatch
+    expected: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Check:
+    """The look-ups of one edit. ``names`` are the columns of rows, ``by`` those by which they are looked up."""
+
+    at: StateAt
+    info: StateInfo
+    edit: StateEdit
+    names: tuple[str, ...]
+    by: tuple[str, ...]
+    path: str
+
+    def wrong(self, what: str, row: pa.RecordBatch) -> Exception:
+        return wrong_plan(self.path, f"{what.format(state=f'its state {self.edit.state}')}: {shown_row(row)}")
+
+
+def check_keys(
+    at: StateAt, info: StateInfo, names: Sequence[str], edit: StateEdit, path: str, *, in_order: bool
+) -> None:
+    """Raise StateStoreError EDIT_DIFFERS unless look-ups in the target at ``path`` find the units as the edit says.
+
+    ``names`` are the columns of rows, ``in_order``: the rows of a unit have an order. States that no key finds are not
+    looked at.
+    """
+    by = _lookup_columns(info, edit)
+    if not by:
+        return
+    check = _Check(at, info, edit, tuple(names), by, path)
+    units = _units(edit, names)
+    chosen = _chosen(check, units)
+    if len(chosen) < len(units):
+        _check_placement(check, units)
+    for start in range(0, len(chosen), KEYS_AT_ONCE):
+        some = dict(list(chosen.items())[start : start + KEYS_AT_ONCE])
+        found = _found(check, some)
+        for unit in some:
+            _compare(check, units[unit], found.get(unit, []), in_order=in_order)
+
+
+def _compare(check: _Check, unit: _Unit, found: Sequence[int], *, in_order: bool) -> None:
+    if tuple(found) == unit.expected or (not in_order and Counter(found) == Counter(unit.expected)):
+        return
+    if Counter(found) == Counter(unit.expected):
+        raise check.wrong("{state} has the rows of a key in another order", unit.row)
+    what = f"finds {len(found)} rows where {len(unit.expected)} are expected, or others than these"
+    raise check.wrong(f"a look-up by key in {{state}} {what}", unit.row)
+
+
+def _lookup_columns(info: StateInfo, edit: StateEdit) -> tuple[str, ...]:
+    """Return the fewest columns by which the units of an edit can be looked up; () for none."""
+    known = info.lookups or (info.key, info.row_key)
+    return next((each for each in known if each and set(each) <= set(edit.unit)), ())
+
+
+def _units(edit: StateEdit, names: Sequence[str]) -> dict[int, _Unit]:
+    """Return the units by the hashes of their keys."""
+    rows: dict[int, list[int]] = {}
+    shown: dict[int, pa.RecordBatch] = {}
+    for table, is_added in ((edit.added, True), (edit.removed, False)):
+        for batch in table.select(list(names)).combine_chunks().to_batches():
+            hashes = row_hashes(batch, names).tolist()
+            for number, unit in enumerate(row_hashes(batch, edit.unit).tolist()):
+                mine = rows.setdefault(unit, [])
+                if is_added:
+                    mine.append(hashes[number])
+                shown.setdefault(unit, batch.slice(number, 1))
+    return {unit: _Unit(shown[unit], tuple(mine)) for unit, mine in rows.items()}
+
+
+def _chosen(check: _Check, units: Mapping[int, _Unit]) -> dict[int, Cells]:
+    """Return the units that are looked up, with their keys: at most MOST_KEYS, spread over all.
+
+    A key with a null has no look-up.
+    """
+    keys = {
+        unit: tuple(units[unit].row.column(name)[0].as_py() for name in check.by)
+        for unit in list(units)[:: -(-len(units) // MOST_KEYS) or 1]
+    }
+    return {unit: cells for unit, cells in keys.items() if None not in cells}
+
+
+def _found(check: _Check, keys: Mapping[int, Cells]) -> dict[int, list[int]]:
+    """Return the hashes of the rows of each unit that look-ups of their keys find, in order."""
+    at, names, places = check.at, check.names, check.info.placement
+    filters = [Filter(name, "in", _distinct(cells[n] for cells in keys.values())) for n, name in enumerate(check.by)]
+    wanted = np.fromiter(keys, np.uint64, len(keys))
+    found: dict[int, list[int]] = {}
+    placed: dict[bytes, tuple[Cells, Cells, pa.RecordBatch]] = {}
+    for part in at.parts(filters):
+        for batch in at.rows(part, (*names, *places), filters):
+            for unit, hash_, row in _of_units(batch, check, wanted):
+                found.setdefault(unit, []).append(hash_)
+                place = tuple(row.column(name)[0].as_py() for name in places)
+                placed.setdefault(pickle.dumps((keys[unit], place)), (keys[unit], place, row))
+    for cells, place, row in placed.values():
+        _check_place(check, cells, place, row)
+    return found
+
+
+def _distinct(values: Iterator[Any]) -> tuple[Any, ...]:
+    return tuple({pickle.dumps(value): value for value in values}.values())
+
+
+def _check_place(check: _Check, cells: Cells, place: Cells, row: pa.RecordBatch) -> None:
+    """Raise for a row that a look-up of its key finds only where it is not confined to other places."""
+    exact = not check.info.one_zero
+    filters = [Filter(name, "=", cell, exact=exact) for name, cell in zip(check.by, cells, strict=True)]
+    filters += [Filter(name, "=", each) for name, each in zip(check.info.placement, place, strict=True)]
+    if not check.at.parts(filters):
+        where = ", ".join(f"{name} {each}" for name, each in zip(check.info.placement, place, strict=True))
+        raise check.wrong(f"{{state}} has a row in {where}, where no look-up searches it", row)
+
+
+def _of_units(batch: pa.RecordBatch, check: _Check, wanted: Hashes) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Yield the unit, the hash and the row of each row of these units."""
+    chosen = _rows_of(batch, check.edit.unit, wanted)
+    if len(chosen):
+        rows = batch.take(pa.array(chosen))
+        units, hashes = row_hashes(rows, check.edit.unit).tolist(), row_hashes(rows, check.names).tolist()
+        yield from ((units[number], hashes[number], rows.slice(number, 1)) for number in range(len(units)))
+
+
+def _rows_of(batch: pa.RecordBatch, unit: Sequence[str], wanted: Hashes) -> Ints:
+    return np.flatnonzero(np.isin(row_hashes(batch, unit), wanted)) if batch.num_rows else np.empty(0, np.int64)
+
+
+def _check_placement(check: _Check, units: Mapping[int, _Unit]) -> None:
+    """Raise where a row of the edit lies in another part than the engine's rule says."""
+    at, wanted = check.at, np.fromiter(units, np.uint64, len(units))
+    for part in at.parts(()):
+        placement = at.placement(part)
+        if placement is None:
+            continue
+        for batch in at.rows(part, at.schema.names, ()):
+            chosen = _rows_of(batch, check.edit.unit, wanted)
+            if len(chosen):
+                placement.add(batch.select(at.schema.names).take(pa.array(chosen)))
+        for finding in placement.findings():
+            raise wrong_plan(check.path, f"rows of its state {check.edit.state} lie in a wrong place: {finding.text}")

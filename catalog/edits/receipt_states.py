@@ -1,0 +1,72 @@
+"""What a receipt says of the rows of an edit and of its statements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from statestore.catalog.edits.receipt import EditedState, keyed_digest, rows_digest
+from statestore.catalog.edits.row_sums import row_hashes
+from statestore.catalog.edits.shown_rows import json_rows
+from statestore.formats.edits import StateEdit
+
+
+def edited_states(
+    edits: Iterable[tuple[StateEdit, bool]], row_keys: Mapping[str, Sequence[str]], key: str, *, keep_rows: bool
+) -> tuple[EditedState, ...]:
+    """Return what became of each state; an edit comes with whether its rows follow from others.
+
+    ``row_keys`` are the columns that identify the rows of a state. ``key`` is that of the digests.
+    """
+    return tuple(_edited(edit, follows, row_keys[edit.state], key, keep_rows) for edit, follows in edits)
+
+
+def _edited(edit: StateEdit, follows: bool, row_key: Sequence[str], key: str, keep_rows: bool) -> EditedState:
+    removed, added, changed = counts(edit, row_key)
+    before, after = json_rows(edit.removed), json_rows(edit.added)
+    return EditedState(
+        edit.state,
+        removed,
+        added,
+        changed,
+        rows_digest(key, before),
+        rows_digest(key, after),
+        follows,
+        tuple(before) if keep_rows else None,
+        tuple(after) if keep_rows else None,
+    )
+
+
+def counts(edit: StateEdit, row_key: Sequence[str]) -> tuple[int, int, int]:
+    """Return how many rows an edit removes, adds and changes.
+
+    Rows that it both removes and adds as they are, for they belong to a unit that changes, are none of these.
+    """
+    names = edit.removed.column_names
+    gone, come = (Counter(_hashes(table, names)) for table in (edit.removed, edit.added))
+    removed, added = (gone - come).total(), (come - gone).total()
+    if not row_key:
+        return removed, added, 0
+    keys = [set(_hashes(table, row_key)) for table in (edit.removed, edit.added)]
+    same = (gone & come).total()
+    changed = len(keys[0] & keys[1]) - same
+    return removed - changed, added - changed, changed
+
+
+def _hashes(table: pa.Table, names: Sequence[str]) -> list[int]:
+    batches = table.combine_chunks().to_batches()
+    return [hash_ for batch in batches if batch.num_rows for hash_ in row_hashes(batch, names).tolist()]
+
+
+def kept_statements(
+    statements: Sequence[str], edits: Sequence[StateEdit], key: str, *, as_texts: bool
+) -> tuple[str, ...]:
+    """Return statements as a receipt keeps them: as texts if that was asked for, or if the edit removes no row.
+
+    Any statement of an edit that removes rows may name what must not survive: in its WHERE, and in rows it sets.
+    """
+    if as_texts or not any(edit.removed.num_rows for edit in edits):
+        return tuple(statements)
+    return tuple(keyed_digest(key, each) for each in statements)
