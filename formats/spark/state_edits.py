@@ -37,12 +37,12 @@ from statestore.formats.spark.state_encoding import (
     encode_rows_in,
     places_of,
 )
-from statestore.formats.spark.state_rows import read_state, state_decoder
+from statestore.formats.spark.state_rows import state_decoder
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.without_pandas import arrow_numbers, bools
 
-_SAMPLED_BATCHES = 4
-"""Batches of a partition whose keys are compared with the rule that places new ones: some 260,000 rows."""
+_SAMPLED = 2000
+"""Rows of a partition whose keys are compared with the rule that places new ones: more would cost more than an edit."""
 
 
 @dataclass(frozen=True)
@@ -284,8 +284,9 @@ def check_places(checkpoint: Checkpoint, view: StateView, partition: int, state:
             f"{state}: it is not certain in which partition Spark looks for a new key, because the query was begun "
             "before Spark 3.3, or had another number of partitions; only rows that are stored can be changed or deleted"
         )
-    for batch in islice(read_state(checkpoint, view, partition, columns=("key",)), _SAMPLED_BATCHES):
-        check.add(batch)
+    source = open_partition(checkpoint, view.store, partition, view.family.name)
+    for some in islice(stored_rows(source, _first_rows), 1):
+        check.add(state_decoder(checkpoint, view, partition, ("key",))(some))
     if check.misplaced:
         raise refused(
             f"{state}: {check.misplaced} keys are stored in partition {partition}, and belong to another one by their "
@@ -347,3 +348,8 @@ def _searched(
 
 def _encoded_in(checkpoint: Checkpoint, view: StateView, rows: pa.Table, partition: Ints) -> _Stored:
     return _added(checkpoint, view, rows, encode_rows_in(checkpoint, view, rows, partition))
+
+
+def _first_rows(rows: StoredRows) -> StoredRows:
+    few = slice(0, _SAMPLED)
+    return StoredRows((rows.keys.select(few), rows.values.select(few)))

@@ -348,3 +348,19 @@ def test_plans_travel(as_batch: bool) -> None:
     assert [each.path for each in again.copied()] == [each.path for each in plan.copied()]
     assert [part.erased for part in again.parts()] == [part.erased for part in plan.parts()]
     assert again.version == plan.version
+
+
+def test_new_keys_are_refused_where_stored_ones_lie_in_other_partitions(tmp_path: Path) -> None:
+    """As where a user's own partitioning placed them: Spark would not find a new key."""
+    checkpoint = Path(shutil.copytree(checkpoint_path("spark4.3.0-agg__hdfs"), tmp_path / "source"))
+    state = checkpoint / "state/0"
+    shutil.copytree(state / "0/_metadata", tmp_path / "schema")
+    for old, new in (("0", "x"), ("1", "0"), ("x", "1")):
+        (state / old).rename(state / new)
+    shutil.rmtree(state / "1/_metadata", ignore_errors=True)
+    shutil.copytree(tmp_path / "schema", state / "0/_metadata", dirs_exist_ok=True)
+    source = opened(checkpoint)
+    rows = rows_of(source)
+    new = with_key(rows.slice(0, 1), "new")
+    found = refusal(InvalidInputError, partial(plan_of, source, edit(source, "state", rows.slice(0, 0), new)))
+    assert "EDIT_REFUSED" in found and "belong to another one by their hash" in found
