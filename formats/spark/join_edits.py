@@ -202,8 +202,8 @@ def _numbered(
     before, after, matched = _Written(), _Written(), 0
     for place, unit in units.items():
         old = recognised([removed.content[number] for number in unit.removed], stored[place], state)
-        for number, row in zip(unit.removed, old, strict=True):
-            before.add(number, row.index, row.matched)
+        for number, was in zip(unit.removed, old, strict=True):
+            before.add(number, was.index, was.matched)
         replaced = successors(old, [added.content[number] for number in unit.added], state)
         matched += stay_matched(replaced, [added.content[number] for number in unit.added])
         for number, index, row in zip(unit.added, _indexes(replaced), replaced, strict=True):

@@ -4,7 +4,8 @@
     tsWithKey            event time, key    -> a list of as many entries without values
 
 Spark finds the rows that the watermark removes by the second family. The event time of a key is that of its rows in the
-column that has a watermark, in microseconds; without such a column it is 0.
+column that has a watermark, in microseconds. A side without such a column has nothing in the second family, and any
+number as its time: Spark draws one of 0 .. 1023 for each row, to spread the rows of a key.
 """
 
 from __future__ import annotations
@@ -93,13 +94,16 @@ def timed_join_edits(
         matched += stay_matched(replaced, [added.content[number] for number in come])
         order[1].extend(come)
     found: list[StoredEdit] = []
-    for view in (stored_view, times):
+    timed = bool(_timed(side))
+    if not timed:
+        _check_no_entries(checkpoint, times, removed, state)
+    for view in (stored_view, times) if timed else (stored_view,):
         before, after = (
             _placed(view, rows, flags[which], np.array(order[which], np.int64), with_rows=view is stored_view)
             for which, rows in enumerate((removed, added))
         )
         found += following_edits(checkpoint, view, edit.state, before, after)
-    notes = [f"{state}: rows are counted by their time, too ({times.name})."]
+    notes = [f"{state}: rows are counted by their time, too ({times.name})."] if timed else []
     return found, [*notes, *told_of_rows(checkpoint, side, stored_view, edit, state, matched)]
 
 
@@ -114,7 +118,7 @@ def _rows_of(checkpoint: Checkpoint, side: StateView, stored: StateView, rows: p
         alone = with_stored_zeros(checkpoint, by_key, alone)
         key = [*fields_of(alone.column(0)), key[-1]]
     partition = places_of(checkpoint, by_key, alone)
-    whole = pa.table([struct_array(key, side.family.key, rows.num_rows)], names=["key"])
+    whole = pa.table([struct_array(list(key), side.family.key, rows.num_rows)], names=["key"])
     stored_keys = encode_keys_in(checkpoint, stored, whole, partition).copied(corrupt_row).to_pylist()
     values = fields_of(rows.column(1))
     return _Rows(key, values, partition, stored_keys, content_of(values, side.value, rows.num_rows))
@@ -122,10 +126,10 @@ def _rows_of(checkpoint: Checkpoint, side: StateView, stored: StateView, rows: p
 
 def _check_times(side: StateView, rows: _Rows, state: str) -> None:
     """Check that the event time in the key of each row is that of the row."""
-    timed = [number for number, field in enumerate(side.value.fields) if has_delay(field)]
+    timed = _timed(side)
     if not timed:
-        expected = pa.array(np.zeros(len(rows.content), np.int64))
-    elif len(timed) == 1 and pa.types.is_timestamp(rows.values[timed[0]].type):
+        return
+    if len(timed) == 1 and pa.types.is_timestamp(rows.values[timed[0]].type):
         expected = rows.values[timed[0]].cast(pa.int64())
     else:
         return  # the time of a window, or of one of several columns: the query alone knows it
@@ -133,8 +137,26 @@ def _check_times(side: StateView, rows: _Rows, state: str) -> None:
     if wrong:
         raise refused(
             f"{state}: {wrong} added rows have another time in key.{side.family.key.fields[-1].name} than they have "
-            "themselves; give the microseconds of the column with the watermark, or 0 without one"
+            "themselves; give the microseconds of the column with the watermark"
         )
+
+
+def _timed(side: StateView) -> list[int]:
+    """The columns with a watermark."""
+    return [number for number, field in enumerate(side.value.fields) if has_delay(field)]
+
+
+def _check_no_entries(checkpoint: Checkpoint, times: StateView, removed: _Rows, state: str) -> None:
+    key = struct_array(list(removed.keys), times.family.key, len(removed.content))
+    keys = encode_keys_in(checkpoint, times, pa.table([key], names=["key"]), removed.partition).copied(corrupt_row)
+    for partition in np.unique(removed.partition).tolist():
+        mine = pa.array(np.flatnonzero(removed.partition == partition))
+        found = looked_up(checkpoint, times, partition, keys.take(mine)).num_rows
+        if found:
+            raise refused(
+                f"{state}: {found} rows have entries in {times.name}, and no column has a watermark, so it is not "
+                "known what Spark keeps there; let the query change them"
+            )
 
 
 def _stored(

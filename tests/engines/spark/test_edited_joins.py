@@ -121,11 +121,11 @@ def edit_of(source: CheckpointSource, side: str, change: Any) -> StateEdit:
     """An edit of all rows of a side."""
     table = rows_of(source, side)
     keys = [field.name for field in table.schema.field("key").type]
-    is_timed = any(row["key"].get("__event_time") for row in table.to_pylist())
+    is_timed = any(row["key"].get("__event_time", 0) >= 1024 for row in table.to_pylist())
     names = [field.name for field in table.schema.field("value").type]
     rows = [tuple(row["value"].values()) for row in table.to_pylist()]
     values = [(k, n, moment(t)) for k, n, t in change([(k, n, minute(t)) for k, n, t in rows])]
-    key_values = [(k, int(t.timestamp()) * 1_000_000 if is_timed else 0)[: len(keys)] for k, _, t in values]
+    key_values = [(k, int(t.timestamp()) * 1_000_000 if is_timed else 5)[: len(keys)] for k, _, t in values]
     added = [
         {"key": dict(zip(keys, key, strict=True)), "value": dict(zip(names, value, strict=True))}
         for key, value in zip(key_values, values, strict=True)

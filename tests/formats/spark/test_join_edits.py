@@ -9,16 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.running_queries import opened, rows_of
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path
+from support.checkpoints.variable_families import view_rows
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.places.locations import parse_location
-from statestore.formats.spark.checkpoint.state_views import find_state_view
-from statestore.formats.spark.source import CheckpointSource, open_source
-from statestore.formats.spark.state_rows import read_state
+from statestore.formats.spark.source import CheckpointSource
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -27,20 +26,6 @@ LAYOUTS = [(f"spark{name}", ARCHIVE) for name in NAMES]
 LAYOUTS += [("spark3.5.9-join1__hdfs", MORE)]  # format 1, which has no column matched
 QUICK = [LAYOUTS[1], LAYOUTS[3], LAYOUTS[5]]
 SIDES = ("left", "right")
-
-
-def opened(path: Path) -> CheckpointSource:
-    return open_source(parse_location(path))
-
-
-def view_rows(source: CheckpointSource, name: str) -> list[Row]:
-    view = find_state_view(source.checkpoint, 0, name)
-    return [
-        row
-        for partition in view.store.partitions
-        for batch in read_state(source.checkpoint, view, partition)
-        for row in batch.to_pylist()
-    ]
 
 
 def key_of(row: Row) -> Key:
@@ -68,18 +53,12 @@ def units(source: CheckpointSource, side: str) -> dict[Key, list[tuple[Row, bool
     return {key: [rows[index] for index in range(len(rows))] for key, rows in found.items()}
 
 
-def table_of(source: CheckpointSource, side: str) -> pa.Table:
-    at = source.at(side, source.newest(side))
-    batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
-    return pa.Table.from_batches(batches, at.schema).select(["key", "value"])
-
-
 Change = Callable[[list[Row]], list[Row]]
 
 
 def edit_of(source: CheckpointSource, side: str, changes: Mapping[Key, Change]) -> StateEdit:
     """An edit of whole keys: the rows of each become those that its function makes of them."""
-    table = table_of(source, side)
+    table = rows_of(source, side)
     rows = table.to_pylist()
     removed = [number for number, row in enumerate(rows) if key_of(row) in changes]
     added = []
@@ -127,7 +106,7 @@ def test_rows_are_numbered_and_counted_anew(name: str, archive: Path, side: str,
     }
     if len(several) > 2:
         changes[several[2]] = repaired
-    shown = {key: [row["value"] for row in table_of(source, side).to_pylist() if key_of(row) == key] for key in changes}
+    shown = {key: [row["value"] for row in rows_of(source, side).to_pylist() if key_of(row) == key] for key in changes}
     after = units(copied(source, [edit_of(source, side, changes)], tmp_path / "copy"), side)
 
     model = {key: bag(rows) for key, rows in before.items()}

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.running_queries import opened, rows_of
 from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path
 from support.checkpoints.variable_families import Row, check_families, view_rows
 from support.edited_copies import write_copy
@@ -17,11 +19,10 @@ from support.parameters import mostly_slow
 
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.checkpoint.state_views import state_views
 from statestore.formats.spark.edit_plan import SparkEditPlan
 from statestore.formats.spark.edits.stored_edits import by_partition
-from statestore.formats.spark.source import CheckpointSource, open_source
+from statestore.formats.spark.source import CheckpointSource
 from statestore.formats.spark.variable_edits import variable_edits
 
 LAYOUTS = [
@@ -32,10 +33,6 @@ LAYOUTS += [("spark4.3.0-twsttl__rkmo1", ARCHIVE), ("spark4.3.0-twsttl__rkv2", A
 LAYOUTS += [("spark4.0.5-tws__rkav", MORE), ("spark4.0.5-twskeys__rkcl", MORE), ("spark4.1.4-scala__rkcl", MORE)]
 QUICK = [("spark4.3.0-twsttl__rk", ARCHIVE), ("spark4.3.0-twsttl__rkav", ARCHIVE), ("spark4.3.0-twsttl__rkck", ARCHIVE)]
 END = 1_999_999_999_999
-
-
-def opened(path: Path) -> CheckpointSource:
-    return open_source(parse_location(path))
 
 
 def all_rows(source: CheckpointSource) -> dict[str, Counter[str]]:
@@ -55,15 +52,9 @@ def all_rows(source: CheckpointSource) -> dict[str, Counter[str]]:
     return found
 
 
-def table_of(source: CheckpointSource, state: str) -> pa.Table:
-    at = source.at(state, source.newest(state))
-    batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
-    return pa.Table.from_batches(batches, at.schema).drop_columns(["partition_id"])
-
-
 def edit_of(source: CheckpointSource, state: str, change: Callable[[list[Row]], list[Row]]) -> StateEdit:
     """An edit of all rows of a state."""
-    table = table_of(source, state)
+    table = rows_of(source, state)
     kind = source.info(state).columns
     assert kind.names[:-1] == table.schema.names
     return StateEdit(state, ("key",), table, pa.Table.from_pylist(change(table.to_pylist()), table.schema))
@@ -132,7 +123,7 @@ def test_rows_that_no_table_shows_follow(name: str, archive: Path, tmp_path: Pat
     for state, view in views.items():
         if len({repr(row["key"]) for row in view_rows(source, state)}) < 4:
             continue
-        edit = edit_of(source, state, lambda rows, shape=view.shape: changed(rows, shape))
+        edit = edit_of(source, state, partial(changed, shape=view.shape))
         edits.append(edit)
         models[state] = model_of(edit.added.to_pylist(), view.shape)
     assert edits
@@ -210,7 +201,9 @@ def test_an_index_that_lacks_rows_is_not_guessed(tmp_path: Path) -> None:
         source.checkpoint, source.state_view("tval"), edit_of(source, "tval", lambda rows: []), EditOptions()
     )
     index_only = by_partition(each for each in found if each.family == "$ttl_tval")
-    write_copy(SparkEditPlan(source.checkpoint, tuple(index_only), (), opened), tmp_path / "broken")
+    write_copy(
+        SparkEditPlan(source.checkpoint, tuple(index_only), (), lambda path: opened(Path(path))), tmp_path / "broken"
+    )
     broken = opened(tmp_path / "broken")
     with pytest.raises(StateStoreError, match=r"\$ttl_tval, whose rows follow.* are not stored") as caught:
         broken.edit_plan(broken.newest("tval"), [edit_of(broken, "tval", lambda rows: [])], EditOptions())
