@@ -135,6 +135,22 @@ def test_changed_values_are_those_of_the_edit(run: str, place: int, tmp_path: Pa
         assert plain_rows(rows_of(copy, state)) == rows, state
 
 
+def test_an_erased_key_is_in_no_file_of_the_target(tmp_path: Path) -> None:
+    """Neither in streams, which are written anew, nor in handles of small state, which ``_metadata`` holds."""
+    folder = folder_of("rocksdb", 2)
+    source = source_at(folder)
+    stored = b"\x07user-9"  # as a key or part of one: a length, and six characters
+    edits = []
+    for state, rows in keyed_states(source).items():
+        mine = rows.filter(pa.array(["'user-9'" in repr(each) for each in rows.to_pylist()]))  # another key names it
+        if mine.num_rows:
+            edits.append(state_edit(source, state, mine, rows.slice(0, 0)))
+    assert len(edits) > 10
+    assert any(stored in each.read_bytes() for each in folder.iterdir())
+    written(planned(source, edits), tmp_path / "target")
+    assert not [each.name for each in (tmp_path / "target").iterdir() if stored in each.read_bytes()]
+
+
 def test_rows_that_are_not_stored_are_refused(tmp_path: Path) -> None:
     source = source_at(folder_of("rocksdb", 2))
     rows = rows_of(source, "kv-string.count")
