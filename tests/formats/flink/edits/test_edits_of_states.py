@@ -12,6 +12,7 @@ from support.flink.fixtures import fixture, manifest
 from support.flink.snapshot_reads import rows_of, source_at
 from support.parameters import mostly_slow
 
+from statestore.formats.edits import StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.columns.value_bytes import plain_values
 from statestore.formats.flink.source import FlinkSource
@@ -110,7 +111,8 @@ def test_what_was_erased_and_is_added_again_has_the_same_bytes(run: str, place: 
 def test_changed_values_are_those_of_the_edit(run: str, place: int, tmp_path: Path) -> None:
     """Each row of one key in three gets the value of another one."""
     source = source_at(folder_of(run, place))
-    edits, expected = [], {}
+    edits: list[StateEdit] = []
+    expected: dict[str, list[str]] = {}
     for state, rows in keyed_states(source).items():
         key = source.info(state).row_key
         values = [name for name in rows.schema.names if name not in key and name not in source.info(state).placement]
