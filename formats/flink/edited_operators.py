@@ -9,13 +9,16 @@ from typing import Protocol
 
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import Source, StateAt, StateInfo
-from statestore.formats.flink.edits.state_changes import StateChanges, state_changes, unsupported
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
+from statestore.formats.flink.layouts.type_layouts import arrow_type
+from statestore.formats.flink.serializers.flink_types import Joined
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
 from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
-from statestore.formats.flink.streams.keyed_columns import record_kinds
+from statestore.formats.flink.streams.keyed_columns import record_kinds, stored_element
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
 
@@ -138,6 +141,12 @@ class EditedOperator:
                     f"state {each.name!r} has values of {part.serializer}, and a snapshot of the heap does not say "
                     f"where one ends; {CANONICAL}",
                 )
+            if is_heap and has_positions(form) and not has_elements(form):
+                raise unsupported(
+                    self._origin,
+                    f"state {each.name!r} has lists of values without bytes, of which a canonical savepoint keeps not "
+                    "even the number; leave the states of this operator as they are",
+                )
 
     def _check_place(self, edited: EditedState, group: int) -> None:
         """Refuse new keys of a key group where no subtask can have them."""
@@ -187,6 +196,15 @@ def _operator(snapshot: OpenedSnapshot, number: str, edited: Sequence[EditedStat
     indexes = tuple(each.index for each in operator.subtasks if each.managed_keyed is not None)
     assert len(indexes) == len(stored.keyed)
     return EditedOperator(snapshot, number, operator.max_parallelism, indexes, stored.keyed, tuple(edited))
+
+
+def has_elements(form: KeyedForm) -> bool:
+    """Return whether stored lists tell how many elements they have."""
+    try:
+        arrow_type(Joined(stored_element(form)))
+    except UnsupportedError:
+        return False
+    return True
 
 
 def notes_of(operator: EditedOperator) -> Iterator[str]:

@@ -12,6 +12,7 @@ from support.flink.fixtures import fixture, manifest
 from support.flink.snapshot_reads import rows_of, source_at
 from support.parameters import mostly_slow
 
+from statestore.formats.edits import StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.columns.value_bytes import plain_values
 from statestore.formats.flink.source import FlinkSource
@@ -110,7 +111,8 @@ def test_what_was_erased_and_is_added_again_has_the_same_bytes(run: str, place: 
 def test_changed_values_are_those_of_the_edit(run: str, place: int, tmp_path: Path) -> None:
     """Each row of one key in three gets the value of another one."""
     source = source_at(folder_of(run, place))
-    edits, expected = [], {}
+    edits: list[StateEdit] = []
+    expected: dict[str, list[str]] = {}
     for state, rows in keyed_states(source).items():
         key = source.info(state).row_key
         values = [name for name in rows.schema.names if name not in key and name not in source.info(state).placement]
@@ -133,6 +135,22 @@ def test_changed_values_are_those_of_the_edit(run: str, place: int, tmp_path: Pa
     copy = written(planned(source, edits), tmp_path / "target")
     for state, rows in expected.items():
         assert plain_rows(rows_of(copy, state)) == rows, state
+
+
+def test_an_erased_key_is_in_no_file_of_the_target(tmp_path: Path) -> None:
+    """Neither in streams, which are written anew, nor in handles of small state, which ``_metadata`` holds."""
+    folder = folder_of("rocksdb", 2)
+    source = source_at(folder)
+    stored = b"\x07user-9"  # as a key or part of one: a length, and six characters
+    edits = []
+    for state, rows in keyed_states(source).items():
+        mine = rows.filter(pa.array(["'user-9'" in repr(each) for each in rows.to_pylist()]))  # another key names it
+        if mine.num_rows:
+            edits.append(state_edit(source, state, mine, rows.slice(0, 0)))
+    assert len(edits) > 10
+    assert any(stored in each.read_bytes() for each in folder.iterdir())
+    written(planned(source, edits), tmp_path / "target")
+    assert not [each.name for each in (tmp_path / "target").iterdir() if stored in each.read_bytes()]
 
 
 def test_rows_that_are_not_stored_are_refused(tmp_path: Path) -> None:
