@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+from statestore.formats.edits import EditedSource, EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import Source
 from statestore.formats.kafka.engine import open_state
 from statestore.formats.places.locations import parse_location
@@ -45,8 +45,9 @@ def columns_of(source: Source, state: str) -> list[str]:
     return [name for name in info.columns.names if name not in info.placement]
 
 
-def state_table(source: Source, state: str) -> pa.Table:
+def state_table(source: EditedSource, state: str) -> pa.Table:
     """The rows of a state, without their placement."""
+    assert isinstance(source, Source)
     at, names = source.at(state, VERSION), columns_of(source, state)
     batches = [
         batch.select(names) for part in at.parts(()) for batch in at.rows(part, source.info(state).columns.names, ())
@@ -86,8 +87,9 @@ def unhexed(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
 
-def rows_table(source: Source, state: str, rows: Sequence[Row]) -> pa.Table:
+def rows_table(source: EditedSource, state: str, rows: Sequence[Row]) -> pa.Table:
     """Rows in the form of the truth (times in milliseconds, headers as pairs) as those of an edit of a state."""
+    assert isinstance(source, Source)
     schema, names = source.info(state).columns, columns_of(source, state)
     front = "session" if "session_start" in names else "window"
     found: list[Row] = []
