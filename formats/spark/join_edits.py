@@ -24,6 +24,7 @@ from statestore.formats.spark.editable_states import COUNTS, NUMBERED
 from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.join_rows import (
     JoinedRow,
+    SideRows,
     content_of,
     decoded_rows,
     fields_of,
@@ -56,17 +57,6 @@ class _Unit:
     added: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of an edit: the columns of their stored keys without the index, their values as bytes to compare."""
-
-    keys: Sequence[pa.Array]
-    values: Sequence[pa.Array]
-    partition: Ints
-    stored_keys: list[bytes]
-    content: list[bytes]
-
-
 def join_edits(checkpoint: Checkpoint, side: StateView, edit: StateEdit) -> tuple[Sequence[StoredEdit], Sequence[str]]:
     """(the edits of stored rows, what the user has to know) of an edit of a side of a join.
 
@@ -92,23 +82,23 @@ def join_edits(checkpoint: Checkpoint, side: StateView, edit: StateEdit) -> tupl
     return found, [*notes, *told_of_rows(checkpoint, side, numbered, edit, state, matched)]
 
 
-def _rows_of(checkpoint: Checkpoint, side: StateView, counts: StateView, rows: pa.Table) -> _Rows:
+def _rows_of(checkpoint: Checkpoint, side: StateView, counts: StateView, rows: pa.Table) -> SideRows:
     partition = places_of(checkpoint, counts, rows)
     stored_keys = encode_keys_in(checkpoint, counts, rows, partition).copied(corrupt_row).to_pylist()
     key, values = (fields_of(rows.column(number)) for number in range(2))
-    return _Rows(key, values, partition, stored_keys, content_of(values, side.value, rows.num_rows))
+    return SideRows(key, values, partition, stored_keys, content_of(values, side.value, rows.num_rows))
 
 
-def _units(removed: _Rows, added: _Rows) -> Mapping[_Keys, _Unit]:
+def _units(removed: SideRows, added: SideRows) -> Mapping[_Keys, _Unit]:
     units: dict[_Keys, _Unit] = {}
-    for number, place in enumerate(zip(removed.partition.tolist(), removed.stored_keys, strict=True)):
+    for number, place in enumerate(removed.places()):
         units.setdefault(place, _Unit()).removed.append(number)
-    for number, place in enumerate(zip(added.partition.tolist(), added.stored_keys, strict=True)):
+    for number, place in enumerate(added.places()):
         units.setdefault(place, _Unit()).added.append(number)
     return units
 
 
-def _counts(counts: StateView, rows: _Rows, units: Mapping[_Keys, _Unit], which: str) -> PlacedRows:
+def _counts(counts: StateView, rows: SideRows, units: Mapping[_Keys, _Unit], which: str) -> PlacedRows:
     """The counted rows of each key that has some."""
     owners: list[list[int]] = [found for unit in units.values() if (found := getattr(unit, which))]
     firsts = [found[0] for found in owners]
@@ -117,7 +107,7 @@ def _counts(counts: StateView, rows: _Rows, units: Mapping[_Keys, _Unit], which:
 
 
 def _placed(
-    view: StateView, keys: Sequence[pa.Array], values: Sequence[pa.Array], rows: _Rows, owners: list[int]
+    view: StateView, keys: Sequence[pa.Array], values: Sequence[pa.Array], rows: SideRows, owners: list[int]
 ) -> PlacedRows:
     family = view.family
     columns = [struct_array(list(keys), family.key, len(owners)), struct_array(list(values), family.value, len(owners))]
@@ -132,7 +122,7 @@ def _stored(
     checkpoint: Checkpoint,
     side: StateView,
     numbered: StateView,
-    removed: _Rows,
+    removed: SideRows,
     units: Mapping[_Keys, _Unit],
     state: str,
 ) -> Mapping[_Keys, list[JoinedRow]]:
@@ -164,7 +154,7 @@ def _stored(
     return found
 
 
-def _with_index(rows: _Rows, owners: Ints, indexes: Ints) -> list[pa.Array]:
+def _with_index(rows: SideRows, owners: Ints, indexes: Ints) -> list[pa.Array]:
     return [*(column.take(pa.array(owners)) for column in rows.keys), pa.array(indexes, pa.int64())]
 
 
@@ -181,7 +171,7 @@ class _Written:
         self.indexes.append(index)
         self.matched.append(matched)
 
-    def placed(self, side: StateView, numbered: StateView, rows: _Rows) -> PlacedRows:
+    def placed(self, side: StateView, numbered: StateView, rows: SideRows) -> PlacedRows:
         owners = np.array(self.owners, np.int64)
         keys = _with_index(rows, owners, np.array(self.indexes, np.int64))
         values = [column.take(pa.array(owners)) for column in rows.values]
@@ -192,8 +182,8 @@ class _Written:
 def _numbered(
     side: StateView,
     numbered: StateView,
-    removed: _Rows,
-    added: _Rows,
+    removed: SideRows,
+    added: SideRows,
     units: Mapping[_Keys, _Unit],
     stored: Mapping[_Keys, list[JoinedRow]],
     state: str,

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from statestore.formats.bytes.byte_parts import joined_parts
 from statestore.formats.edits import StateEdit
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.spark_schema import StructOf
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, refused
@@ -26,6 +27,22 @@ from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.rows.unsafe_row_encoding import row_parts
 from statestore.formats.spark.state_edits import ANEW
 from statestore.formats.spark.state_rows import state_decoder
+
+
+@dataclass(frozen=True)
+class SideRows:
+    """Rows of an edit: the columns of their keys, without an index, and of their values; the place of each row, its
+    stored key, and its values as bytes to compare."""
+
+    keys: Sequence[pa.Array]
+    values: Sequence[pa.Array]
+    partition: Ints
+    stored_keys: list[bytes]
+    content: list[bytes]
+
+    def places(self) -> Iterator[tuple[int, bytes]]:
+        """The partition and the stored key of each row."""
+        return zip(self.partition.tolist(), self.stored_keys, strict=True)
 
 
 @dataclass(frozen=True)

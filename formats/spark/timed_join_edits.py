@@ -10,8 +10,8 @@ number as its time: Spark draws one of 0 .. 1023 for each row, to spread the row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from statestore.formats.spark.editable_states import BY_TIME, TIMES_OF_KEYS, has
 from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.join_rows import (
     JoinedRow,
+    SideRows,
     content_of,
     decoded_rows,
     fields_of,
@@ -38,20 +39,6 @@ from statestore.formats.spark.join_rows import (
 from statestore.formats.spark.rows.unsafe_row import struct_array
 from statestore.formats.spark.state_edits import ANEW, PlacedRows, as_shown, check_places, following_edits, looked_up
 from statestore.formats.spark.state_encoding import encode_keys_in, places_of, with_stored_zeros
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of an edit: the columns of keys with their times, and of values; each row's place, stored key, content."""
-
-    keys: Sequence[pa.Array]
-    values: Sequence[pa.Array]
-    partition: Ints
-    stored_keys: list[bytes]
-    content: list[bytes]
-
-    def places(self) -> Iterator[tuple[int, bytes]]:
-        return zip(self.partition.tolist(), self.stored_keys, strict=True)
 
 
 def timed_join_edits(
@@ -107,7 +94,7 @@ def timed_join_edits(
     return found, [*notes, *told_of_rows(checkpoint, side, stored_view, edit, state, matched)]
 
 
-def _rows_of(checkpoint: Checkpoint, side: StateView, stored: StateView, rows: pa.Table, *, new: bool) -> _Rows:
+def _rows_of(checkpoint: Checkpoint, side: StateView, stored: StateView, rows: pa.Table, *, new: bool) -> SideRows:
     """The rows of an edit, of which new ones have the zeros in their keys that the query stores."""
     schema = StructOf(side.family.key.fields[:-1])
     key = fields_of(rows.column(0))
@@ -121,10 +108,10 @@ def _rows_of(checkpoint: Checkpoint, side: StateView, stored: StateView, rows: p
     whole = pa.table([struct_array(list(key), side.family.key, rows.num_rows)], names=["key"])
     stored_keys = encode_keys_in(checkpoint, stored, whole, partition).copied(corrupt_row).to_pylist()
     values = fields_of(rows.column(1))
-    return _Rows(key, values, partition, stored_keys, content_of(values, side.value, rows.num_rows))
+    return SideRows(key, values, partition, stored_keys, content_of(values, side.value, rows.num_rows))
 
 
-def _check_times(side: StateView, rows: _Rows, state: str) -> None:
+def _check_times(side: StateView, rows: SideRows, state: str) -> None:
     """Check that the event time in the key of each row is that of the row."""
     timed = _timed(side)
     if not timed:
@@ -146,7 +133,7 @@ def _timed(side: StateView) -> list[int]:
     return [number for number, field in enumerate(side.value.fields) if has_delay(field)]
 
 
-def _check_no_entries(checkpoint: Checkpoint, times: StateView, removed: _Rows, state: str) -> None:
+def _check_no_entries(checkpoint: Checkpoint, times: StateView, removed: SideRows, state: str) -> None:
     key = struct_array(list(removed.keys), times.family.key, len(removed.content))
     keys = encode_keys_in(checkpoint, times, pa.table([key], names=["key"]), removed.partition).copied(corrupt_row)
     for partition in np.unique(removed.partition).tolist():
@@ -160,7 +147,7 @@ def _check_no_entries(checkpoint: Checkpoint, times: StateView, removed: _Rows, 
 
 
 def _stored(
-    checkpoint: Checkpoint, side: StateView, view: StateView, removed: _Rows
+    checkpoint: Checkpoint, side: StateView, view: StateView, removed: SideRows
 ) -> dict[tuple[int, bytes], list[JoinedRow]]:
     """The stored rows of each key and time, by their number in the list."""
     found: dict[tuple[int, bytes], list[JoinedRow]] = {}
@@ -175,7 +162,7 @@ def _stored(
     return found
 
 
-def _placed(view: StateView, rows: _Rows, flags: np.ndarray, order: Ints, *, with_rows: bool) -> PlacedRows:
+def _placed(view: StateView, rows: SideRows, flags: np.ndarray, order: Ints, *, with_rows: bool) -> PlacedRows:
     """Rows of a family in an order: those of the lists, or the entries without values."""
     taken = pa.array(order)
     key = struct_array([column.take(taken) for column in rows.keys], view.family.key, len(order))
