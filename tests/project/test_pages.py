@@ -38,6 +38,7 @@ TASKS = (
     "flink-state",
     "keyed-state",
     "import-state",
+    "mend",
     "tracked-state",
     "debug-a-join",
     "point-in-time-features",
