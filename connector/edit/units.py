@@ -118,10 +118,12 @@ def first_rows(numbers: Ints) -> Ints:
 
 
 def repeated_row(numbers: Ints) -> int | None:
-    """Return a row whose number an earlier one has; None where there is none."""
+    """Return a row whose number an earlier one has; None where there is none. Of several, the one with the least number
+    is returned, so that an error names the same row in whatever order DuckDB returns them."""
     first = first_rows(numbers)
     if len(first) == len(numbers):
         return None
     again = np.ones(len(numbers), np.bool_)
     again[first] = False
-    return int(np.flatnonzero(again)[0])
+    repeated = np.flatnonzero(again)
+    return int(repeated[np.argmin(numbers[repeated])])
