@@ -79,7 +79,7 @@ def _without_times(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_temporal(kind):
         return column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    if not pa.types.is_nested(kind):
+    if not _has_times(kind):
         return column
     if column.offset:
         column = column.take(pa.array(np.arange(len(column))))
@@ -96,6 +96,11 @@ def _without_times(column: pa.Array) -> pa.Array:
         buffers = [lists.buffers()[0], lists.buffers()[1]]
         return pa.Array.from_buffers(made, len(lists), buffers, lists.null_count, children=[pairs])
     return pa.ListArray.from_arrays(offsets, _without_times(column.values), mask=mask)
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    inner = any(_has_times(kind.field(number).type) for number in range(kind.num_fields))
+    return inner or bool(pa.types.is_temporal(kind))
 
 
 def value_bytes(kind: FlinkType, value: Any) -> bytes:
@@ -269,9 +274,14 @@ def _listed(kind: FlinkType, value: Any) -> Sequence[Any]:
 
 def _flagged(kind: FlinkType, value: Any, null_flag: int, padding: int = 0) -> bytes:
     """A byte that says whether the value is null | the value unless it is. A value of Java's ``Void`` is null."""
-    if value is None and (kind in (VOID, _NULL) or has_column(kind)):
+    if _is_null(kind, value):
         return bytes([null_flag]) + bytes(padding)
     return bytes([1 - null_flag]) + value_bytes(kind, value)
+
+
+def _is_null(kind: FlinkType, value: Any) -> bool:
+    """Return whether a value is null, and not one of a type that has no column."""
+    return value is None and (kind in (VOID, _NULL) or has_column(kind))
 
 
 def _array(kind: PrimitiveArray, value: Any) -> bytes:
@@ -344,7 +354,7 @@ def _tuple(kind: TupleOf, value: Any) -> bytes:
 
 def _row(kind: RowOf, value: Any) -> bytes:
     cells = _members(kind, kind.fields, value)
-    nulls = [cell is None and has_column(part) for part, cell in zip(kind.fields, cells, strict=True)]
+    nulls = [_is_null(part, cell) for part, cell in zip(kind.fields, cells, strict=True)]
     mask = np.packbits(np.array([False] * (2 if kind.kind_bits else 0) + nulls, bool)).tobytes()
     filled = zip(kind.fields, cells, nulls, strict=True)
     return mask + b"".join(value_bytes(part, cell) for part, cell, is_null in filled if not is_null)

@@ -63,11 +63,12 @@ def changed_groups(
 
 
 def _sections(work: Changing, group: int, sections: Iterable[Section]) -> Iterator[Section]:
-    """Yield the sections of a key group, those of states without entries so far among them."""
+    """Yield the sections of a key group, behind them those of states without entries so far.
+
+    The heap writes states in any order, so only the end of a key group says which ones have no entries.
+    """
     new = {number: each.new_in(group) for number, each in work.changes.items() if len(each.new_in(group))}
     for number, batches in sections:
-        for other in sorted(each for each in new if each < number):
-            yield other, _with_new(work, other, group, new.pop(other), ())
         if number not in work.changes:
             yield number, batches
             continue

@@ -82,7 +82,7 @@ def test_erased_keys_are_gone_and_all_else_is_there(run: str, place: int, tmp_pa
         assert plain_rows(rows_of(copy, state)) == plain_rows(of_keys(rows, gone[state], others=True)), state
 
 
-@pytest.mark.parametrize(("run", "place"), mostly_slow(OF_KNOWN_HASH, QUICK))
+@pytest.mark.parametrize(("run", "place"), mostly_slow(OF_KNOWN_HASH, [*QUICK, ("hashmap", 1)]))
 def test_what_was_erased_and_is_added_again_has_the_same_bytes(run: str, place: int, tmp_path: Path) -> None:
     """Of keys whose hash is known, and of values whose bytes are. The heap has keys in no order."""
     source = source_at(folder_of(run, place))
