@@ -27,7 +27,7 @@ Path = tuple[str, ...]
 Values = Sequence[exp.Expr] | exp.Expr
 """Expressions, or a query of one column."""
 Select = Callable[[exp.Query], pa.Table]
-_BY_CHANCE = (exp.Limit, exp.Fetch, exp.TableSample, exp.Rand)
+BY_CHANCE = (exp.Limit, exp.Fetch, exp.Offset, exp.TableSample, exp.Rand, exp.AnyValue, exp.First, exp.Last)
 """Parts by which a query may have other rows when it runs again."""
 VALUES = exp.TableAlias(this=exp.to_identifier("values", quoted=True))
 
@@ -145,7 +145,7 @@ def _limits(parts: Sequence[exp.Expr], columns: Columns) -> Iterator[tuple[Path,
                     break
         elif isinstance(part, exp.In):
             path, query = columns.path_of(part.this), part.args.get("query")
-            if path is None or part.find(*_BY_CHANCE) is not None:
+            if path is None or part.find(*BY_CHANCE) is not None:
                 continue
             if query is not None:
                 yield path, query.unnest()

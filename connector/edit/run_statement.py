@@ -17,7 +17,7 @@ from sqlglot import exp
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import ROW, ROWS, Editing, shared
 from statestore.connector.edit.fitted_values import fitted, in_type
-from statestore.connector.edit.named_rows import Columns, Path, load_named, query_of, spelled, type_at
+from statestore.connector.edit.named_rows import BY_CHANCE, Columns, Path, load_named, query_of, spelled, type_at
 from statestore.connector.edit.row_changes import delete_rows, insert_rows, key_text, set_values
 from statestore.connector.edit.statements import Assignment, Delete, Insert, Target, Text, Update
 from statestore.connector.edit.units import one_array, repeated_row
@@ -78,12 +78,18 @@ def load_meant(editing: Editing, text: Text, state: EditedState, statement: Upda
     def select(tree: exp.Query) -> pa.Table:
         return editing.select(with_tables(tree, statement.with_), text)
 
-    if statement.where is None or not state.unit:
+    if statement.where is None or not state.unit or _is_by_chance(statement):
         state.load_all()
     elif not load_named(state, columns, statement.sources, statement.where, select):
         unit = [exp.column(name, table=statement.target.alias, quoted=True) for name in state.unit]
         tree = query_of(unit, [statement.target.node, *statement.sources], statement.where)
         state.load(as_units(state, select(tree)))
+
+
+def _is_by_chance(statement: Update | Delete) -> bool:
+    """Return whether a statement may mean other rows when it is asked again. Its rows are then asked for once."""
+    parts = [statement.where, statement.with_, *statement.sources]
+    return any(each is not None and each.find(*BY_CHANCE) is not None for each in parts)
 
 
 def as_units(state: EditedState, found: pa.Table) -> pa.Table:

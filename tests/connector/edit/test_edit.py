@@ -284,3 +284,13 @@ def test_statements_of_many_forms(source: Path, text: str, changed: dict[tuple[s
     edit = statestore.edit(source)
     edit.sql(text)
     assert toys_of(edit) == changed
+
+
+def test_a_condition_that_chance_decides_is_asked_once(source: Path) -> None:
+    """A sample is another one when it is taken again, so rows of no key or of two would go."""
+    statement = "DELETE FROM queues WHERE k IN (SELECT k FROM (SELECT DISTINCT k FROM queues) USING SAMPLE 1 ROWS)"
+    for _ in range(12):
+        edit = statestore.edit(source)
+        edit.sql(statement)
+        (removed,) = (each.removed for each in edit.edits())
+        assert len(set(removed["k"].to_pylist())) == 1
