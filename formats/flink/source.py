@@ -13,18 +13,16 @@ import itertools
 import pickle
 from collections.abc import Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.engine import FileFinding, RestoreCheck, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.differing_snapshots import content_of_groups, differing_groups
-from statestore.formats.flink.edit_plan import FlinkEditPlan, edit_plan
 from statestore.formats.flink.element_forms import enumerator_bytes
 from statestore.formats.flink.flink_settings import FlinkSettings
 from statestore.formats.flink.folder_findings import folder_findings, lost_files
@@ -61,6 +59,10 @@ from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.replaced_versions import is_gone
 from statestore.formats.state_table import RowPair
 from statestore.formats.values.filters import Filter
+
+if TYPE_CHECKING:  # what edits alone need is loaded by them
+    from statestore.formats.edits import EditOptions, StateEdit
+    from statestore.formats.flink.edit_plan import FlinkEditPlan
 
 SLICE_BYTES = 64 << 20
 LEAST_INTERVAL_US = 250_000
@@ -368,6 +370,8 @@ class FlinkSource(Source):
 
     def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> FlinkEditPlan:
         """The plan of a canonical savepoint that differs from a snapshot by the edits."""
+        from statestore.formats.flink.edit_plan import edit_plan
+
         return edit_plan(self, self._known(version), edits, options)
 
     def copy_at(self, path: str) -> FlinkSource:

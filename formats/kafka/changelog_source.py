@@ -12,25 +12,25 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, changelog_schema
 from statestore.formats.kafka.changelog_files import SUFFIX, file_topics
 from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
-from statestore.formats.kafka.edit_plan import kafka_edit_plan, shared_notes
-from statestore.formats.kafka.edits.edited_records import TopicRecords
-from statestore.formats.kafka.edits.edited_store import EditedStore
-from statestore.formats.kafka.edits.overlaid_logs import overlaid
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, is_complete, known_store
 from statestore.formats.kafka.log_wholeness import Wholeness
 from statestore.formats.kafka.store_settings import Given, StoreSettings
 from statestore.formats.kafka.stores.kind_detection import KindGuess
 from statestore.formats.places.locations import Location, not_local, parse_location
+
+if TYPE_CHECKING:  # what edits alone need is loaded by them
+    from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+    from statestore.formats.kafka.edits.edited_records import TopicRecords
+    from statestore.formats.kafka.edits.edited_store import EditedStore
 
 _OFFSETS = re.compile(r"\d+|\d+:\d+(,\d+:\d+)*")
 
@@ -158,11 +158,15 @@ class ChangelogSource(Source):
 
     def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
         """The records that topics get. Raises as `kafka_edit_plan`."""
+        from statestore.formats.kafka.edit_plan import kafka_edit_plan
+
         now = time.time_ns() // 1_000_000
         return kafka_edit_plan(self, edits, options, self._edited_store, now, self._edit_notes, self._ends)
 
     def with_records(self, path: str, files: Mapping[str, str]) -> ChangelogSource:
         """The topics with the records in files at ``path`` behind their own; ``files``: their names by topic."""
+        from statestore.formats.kafka.edits.overlaid_logs import overlaid
+
         known = dict(self.known)
         for topic, file in files.items():
             found = self.changelog(topic)
@@ -170,6 +174,8 @@ class ChangelogSource(Source):
         return replace(self, location=parse_location(path), known=known)
 
     def _edited_store(self, topic: str) -> EditedStore:
+        from statestore.formats.kafka.edits.edited_store import EditedStore
+
         found, where = self.changelog(topic), f"changelog {topic} of {self.path}"
         store = found.store
         edited = EditedStore(
@@ -193,6 +199,8 @@ class ChangelogSource(Source):
         return self.topics.end_offsets(topic, self.changelog(topic).logs)
 
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
+        from statestore.formats.kafka.edit_plan import shared_notes
+
         notes = shared_notes("the application", written)
         if any(each.erased for each in written.values()):
             notes.append(

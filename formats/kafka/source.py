@@ -11,13 +11,12 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.jobs import Job, JobInput
-from statestore.formats.kafka.changelogs.record_log import RecordLog
 from statestore.formats.kafka.columns.store_kinds import row_schema
 from statestore.formats.kafka.directory.applications import Application, StorePartition, find_applications
 from statestore.formats.kafka.directory.store_facts import (
@@ -28,12 +27,6 @@ from statestore.formats.kafka.directory.store_facts import (
     store_facts,
 )
 from statestore.formats.kafka.directory.unlisted_files import unlisted_files
-from statestore.formats.kafka.directory_log import DirectoryLog
-from statestore.formats.kafka.edit_plan import kafka_edit_plan, shared_notes
-from statestore.formats.kafka.edited_at import edited_at
-from statestore.formats.kafka.edits.edited_records import TopicRecords
-from statestore.formats.kafka.edits.edited_store import EditedStore
-from statestore.formats.kafka.edits.overlaid_logs import overlaid
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
 from statestore.formats.kafka.schemas.schema_files import public_serde
@@ -42,6 +35,12 @@ from statestore.formats.kafka.store_settings import StoreSettings, StoreUse
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.values.times import format_time
+
+if TYPE_CHECKING:  # what edits alone need is loaded by them
+    from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+    from statestore.formats.kafka.changelogs.record_log import RecordLog
+    from statestore.formats.kafka.edits.edited_records import TopicRecords
+    from statestore.formats.kafka.edits.edited_store import EditedStore
 
 
 @dataclass(frozen=True)
@@ -132,6 +131,9 @@ class ApplicationSource(Source):
     def at(self, state: str, version: int) -> StateAt:
         given = self.settings
         if state in self.records:
+            from statestore.formats.kafka.edited_at import edited_at
+            from statestore.formats.kafka.edits.overlaid_logs import overlaid
+
             logs = overlaid(self._logs(state), self.records[state])
             return edited_at(self.store(state), logs, hide_expired=given.hide_expired)
         return store_at(
@@ -190,6 +192,8 @@ class ApplicationSource(Source):
 
     def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
         """The records that the changelogs of stores get. Raises as `kafka_edit_plan`."""
+        from statestore.formats.kafka.edit_plan import kafka_edit_plan
+
         now = time.time_ns() // 1_000_000
         return kafka_edit_plan(self, edits, options, self._edited_store, now, self._edit_notes)
 
@@ -199,6 +203,8 @@ class ApplicationSource(Source):
         return replace(self, location=location, records={name: f"{path}/{file}" for name, file in files.items()})
 
     def _logs(self, state: str) -> tuple[RecordLog, ...]:
+        from statestore.formats.kafka.directory_log import DirectoryLog
+
         store = self.store(state)
         allowed = self.settings.allow_unflushed
         return tuple(DirectoryLog(self.application.folder, store, each, allowed) for each in store.partitions)
@@ -208,6 +214,8 @@ class ApplicationSource(Source):
 
         Raises InvalidInputError EDIT_REFUSED where its files may be behind its changelog.
         """
+        from statestore.formats.kafka.edits.edited_store import EditedStore
+
         store, where = self.store(state), f"store {state} of {self.path}"
         topics = {topic for each in self.facts(state) for topic, _ in each.offsets.changelog}
         found = EditedStore(
@@ -237,6 +245,8 @@ class ApplicationSource(Source):
         return replace(found, stream_times=times)
 
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
+        from statestore.formats.kafka.edit_plan import shared_notes
+
         notes = shared_notes(f"application {self.application.name}", written)
         tasks = (each.task for state in written if written[state].erased for each in self.store(state).partitions)
         folders = ", ".join(f"{self.path}/{task}" for task in dict.fromkeys(tasks))
