@@ -158,6 +158,9 @@ def merges(draw: Any) -> Said:
 STATEMENTS = st.lists(updates() | deletes() | inserts() | merges(), min_size=1, max_size=4)
 
 
+ABSENT = object()  # in place of the value of a row that is not there, which None is not: a value may be null
+
+
 # The truth: the same statements on tables of DuckDB
 
 
@@ -211,8 +214,9 @@ def applied(model: Model, edits: Sequence[StateEdit]) -> Model:
         assert edit.unit == units[edit.state]
         removed, added = _units(edit, edit.removed), _units(edit, edit.added)
         for unit in {**removed, **added}:
-            assert removed.get(unit) != added.get(unit), "a unit that ends as it began"
-            assert found[edit.state].pop(unit, None) == removed.get(unit), "rows that the source has otherwise"
+            before, after = removed.get(unit, ABSENT), added.get(unit, ABSENT)
+            assert before != after, "a unit that ends as it began"
+            assert found[edit.state].pop(unit, ABSENT) == before, "rows that the source has otherwise"
         found[edit.state].update(added)
     return Model(found["toys"], found["queues"])
 
