@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StateEdit:
-    """What becomes of some rows of a state.
+    """Rows of a state that go, and rows that come.
 
     ``removed`` are rows as the source has them, ``added`` those that take their place, both in the columns of the state
     without those of its placement (`StateInfo.placement`). A row with the same row key in both is changed. Both hold
@@ -81,7 +81,7 @@ class Target(Protocol):
 
 
 class EditedSource(Protocol):
-    """What tells the changes of a source or target: each `statestore.formats.engine.Source` does."""
+    """A source or target that tells its changes, as each `statestore.formats.engine.Source` does."""
 
     def kept(self, state: str) -> Sequence[int]:
         """The versions that can be read, ascending."""
@@ -93,7 +93,7 @@ class EditedSource(Protocol):
 
 
 class EditPlan(ABC):
-    """What an engine writes for an edit. Small, picklable, and without open files, as parts may be written by tasks."""
+    """The files that an engine writes for an edit. Small, picklable, without open files: tasks may write its parts."""
 
     @property
     @abstractmethod
@@ -107,7 +107,7 @@ class EditPlan(ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user has to know before the engine starts from the target, as sentences.
+        """Sentences that the user has to know before the engine starts from the target.
 
         The receipt keeps them, so they name no value of a row that is removed.
         """

@@ -32,7 +32,7 @@ MOST_WRITTEN = 3
 
 @dataclass(frozen=True)
 class EditedState:
-    """What became of the rows of one state. ``follows``: no statement names it, its rows follow from others.
+    """The numbers and digests of rows of one state. ``follows``: no statement names it, its rows follow from others.
 
     ``before`` and ``after`` are digests of the rows that were removed and added. ``rows_before`` and ``rows_after`` are
     these rows in terms of JSON where they were kept. ``changed`` rows have a row key that was there before, and are
@@ -79,7 +79,7 @@ class CopiedFiles:
 
 @dataclass(frozen=True, repr=False)
 class Receipt(ShowsItself):
-    """What an edit did. ``time`` is in epoch microseconds, ``product`` the version of statestore.
+    """The record of an edit that was made. ``time`` is in epoch microseconds, ``product`` the version of statestore.
 
     ``statements`` are texts, or digests that begin with "hmac-sha256:". ``source_files`` and ``target_files`` are
     SHA-256 digests of the files of both, `files_digest`. ``key`` is that of the digests, in hexadecimal digits; None

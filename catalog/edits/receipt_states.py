@@ -1,4 +1,4 @@
-"""What a receipt says of the rows of an edit and of its statements."""
+"""The part of a receipt about the rows of an edit and its statements."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Seen = tuple[int, int | None, int]
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """What was listed: the files below a local source by relative path, and folders elsewhere by path and name."""
+    """A listing: the files below a local source by relative path, and folders elsewhere by path and name."""
 
     root: str | None
     found: Mapping[str, Seen]

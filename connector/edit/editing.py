@@ -1,5 +1,5 @@
-"""What statements of an edit work on: the states of one version of a source, as the statements so far have left them,
-and queries over these and over other tables.
+"""The states of one version of a source, as the statements of an edit have left them so far, and queries over these and
+over other tables.
 """
 
 from __future__ import annotations

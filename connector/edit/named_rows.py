@@ -34,7 +34,7 @@ VALUES = exp.TableAlias(this=exp.to_identifier("values", quoted=True))
 
 @dataclass(frozen=True)
 class Columns:
-    """What names in a statement mean: columns of the state by their ``alias``, or those of other tables."""
+    """The meaning of names in a statement: columns of the state by their ``alias``, or those of other tables."""
 
     alias: str
     state: pa.Schema

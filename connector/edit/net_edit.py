@@ -1,4 +1,4 @@
-"""What all statements together did to a state, as one `StateEdit` of whole units."""
+"""The net result of all statements for a state, as one `StateEdit` of whole units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an edit is going to do, before anything is written: rows that change, and what the engine's plan says."""
+"""The preview of an edit, before anything is written: rows that change, and what the engine's plan says."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ChangedRows:
 
 @dataclass(frozen=True)
 class Preview:
-    """What an edit would do. Printed, it shows the first rows of each state.
+    """The preview of an edit. Printed, it shows the first rows of each state.
 
     ``written_bytes`` are about those of the files that are written anew, ``copied_bytes`` those of files that the
     target has as they are, as far as their sizes are known. ``refused`` is why the engine would not take the edit;

@@ -59,7 +59,7 @@ def zero_cells(sizes: Ints) -> Cells:
 
 
 def repeated(content: bytes, rows: int) -> Cells:
-    """The same bytes for each row."""
+    """Bytes that are equal in each row."""
     data = np.frombuffer(content * rows, np.uint8)
     return Cells(data, np.arange(rows, dtype=np.int64) * len(content), np.full(rows, len(content), np.int64))
 
