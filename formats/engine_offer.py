@@ -54,7 +54,8 @@ class Engine:
     that belong to the engine and are no folders: a server, whose path is the name of a state or empty. ``unreadable``
     says of a folder that is not recognised what the engine has written there all the same, such as the checkpoint of a
     query before its first commit, and why there is no state in it; "" for anything else. ``includes_below``: folders of
-    this engine below a recognised one are part of it.
+    this engine below a recognised one are part of it. ``edit_settings`` are what the targets of its edits can be asked
+    to be (`statestore.formats.edits.EditOptions.settings`), by the names in Python; each is a flag of the command.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Engine:
     schemes: tuple[str, ...] = ()
     unreadable: Callable[[Folder], str] = _nothing
     includes_below: bool = False
+    edit_settings: tuple[EngineOption, ...] = ()
 
     @property
     def read_options(self) -> tuple[EngineOption, ...]:
