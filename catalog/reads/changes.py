@@ -181,16 +181,23 @@ def read_changes(
         if not len(events):
             continue
         old, still_there = related(_scope(files, split, of_keys), events, split.by_time)
+        _forget(files, split)
         for batch in change_batches(files, split, events, old, still_there, names):
             selected = mask(filters, batch) if filters else None
             kept = batch if selected is None else batch.filter(selected)
             if kept.num_rows:
                 shown = kept.select(schema.names)
                 yield pa.RecordBatch.from_arrays(shown.columns, schema=schema) if schema.names else shown
-        if split.passing:
-            for segment in split.segments:
-                files.open_segment(segment.meta).forget_decoded()
-            pa.default_memory_pool().release_unused()  # else 30 MB more at the peak of the next split
+        _forget(files, split)
+
+
+def _forget(files: SegmentFiles, split: ChangeSplit) -> None:
+    """Drop what was decompressed to find events, or to show them, which are other columns, if the range has many
+    splits."""
+    if split.passing:
+        for segment in split.segments:
+            files.open_segment(segment.meta).forget_decoded()
+        pa.default_memory_pool().release_unused()  # else 30 MB more at the next peak
 
 
 def _windows(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, int]]:

@@ -67,8 +67,9 @@ def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[
         for chosen in blocks:
             if output.stop():
                 raise GivenUpError
-            block = _block(output, rows, role, chosen)
-            hashes.append(hash_keys(block.columns[: len(spec.key)]))
+            mine = rows.take(chosen)
+            block = _block(output, mine, role)
+            hashes.append(_hashes(output, mine, block.columns[: len(spec.key)]))
             yield RowsOfBlock(block_table(spec, block, role, output.tombstone), late_rows(output.log_state, block))
 
     if len(blocks) == 1 and not cold:
@@ -137,8 +138,28 @@ def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> F
     return ref
 
 
-def _block(output: Output, rows: FoldedRows, role: Role, chosen: Numbers) -> RowBlock:
-    inputs, mine = output.inputs, rows.take(chosen)
+def _hashes(output: Output, rows: FoldedRows, keys: Sequence[pa.Array]) -> Hashes:
+    """Return the key hash of each row. Where most rows of an input stay, their hashes are those of its index."""
+    counts = np.bincount(rows.source)
+    number = int(counts.argmax())
+    meta = output.inputs.segments[number].meta
+    if meta.index is None or 2 * counts[number] < meta.rows or not output.files.is_local:
+        return hash_keys(keys)
+    index = output.files.index(meta)
+    known = np.empty(meta.rows, np.uint64)
+    known[index.rows] = index.hashes
+    others = np.flatnonzero(rows.source != number)
+    if len(others) == 0:
+        return known.take(rows.row)
+    found = np.empty(len(rows), np.uint64)
+    mine = np.flatnonzero(rows.source == number)
+    found[mine] = known.take(rows.row.take(mine))
+    found[others] = hash_keys([key.take(pa.array(others)) for key in keys])
+    return found
+
+
+def _block(output: Output, mine: FoldedRows, role: Role) -> RowBlock:
+    inputs = output.inputs
     gather = GatheredRows(
         inputs.opened, mine.source, mine.row, compiled=rewrites_pay(len(mine)), kept_bytes=inputs.kept_bytes
     )
