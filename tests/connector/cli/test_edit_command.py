@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -96,7 +97,8 @@ def test_settings_of_engines_are_flags(source: Path, tmp_path: Path) -> None:
 
 
 def test_no_setting_is_called_as_another_flag() -> None:
-    command = typer.main.get_group(app).get_command(None, "edit")
+    group: Any = typer.main.get_command(app)
+    command = group.commands["edit"]
     others = {name for each in command.params for name in each.opts if getattr(each, "rich_help_panel", None) is None}
     settings = settings_of_engines(installed=False)
     assert settings and not {f"--{name.replace('_', '-')}" for name in settings} & others
