@@ -268,16 +268,19 @@ class StateRows:
         if isinstance(row, pa.Table | pa.RecordBatch):
             self.put_all(row)
             return
-        self.put_all(_table_of([row], self.schema, self._state.name))
+        self.put_all([row])
 
     def put_all(self, rows: pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]) -> None:
-        """Write rows as `put` does: a table with the columns of `schema` in any order, or a sequence of dicts."""
+        """Write rows as `put` does: a table with the columns of `schema` in any order, or a sequence of dicts.
+
+        Columns that say where the engine keeps a row, as those of a scan, are passed over: that follows from its key.
+        """
         state = self._state
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
         if not isinstance(rows, pa.Table):
-            rows = _table_of(rows, self.schema, state.name)
-        table = conform(rows, self.schema)
+            rows = _table_of(rows, state)
+        table = conform(_without_placement(rows, state), self.schema)
         self._edit._check_open()
         with self._editing.whole():
             state.load(table)
@@ -334,19 +337,25 @@ def _query(filters: Sequence[Filter]) -> Any:
     return Query(filters=tuple(filters))
 
 
-def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, state: str) -> pa.Table:
+def _without_placement(rows: pa.Table, state: EditedState) -> pa.Table:
+    """Return rows without the columns of the placement, of which each may be there or not."""
+    return rows.drop_columns([name for name in state.placement if name in rows.column_names])
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]], state: EditedState) -> pa.Table:
     """Return rows that are given as dicts as a table. Raises InvalidInputError WRONG_VALUE, which names the column."""
+    schema = state.own
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     checks = {
         field.name: nullable(canonical(ErrorPath(ErrorCode.WRONG_VALUE, field.name, field.type))) for field in schema
     }
     for row in rows:
-        if not isinstance(row, Mapping) or set(row) != set(schema.names):
+        if not isinstance(row, Mapping) or set(row) - set(state.placement) != set(schema.names):
             found = ", ".join(map(str, row)) if isinstance(row, Mapping) else shown(row)
             raise InvalidInputError(
                 ErrorCode.WRONG_VALUE,
-                f"a row of {state!r} has the columns {', '.join(schema.names)}; found {found}. Write a dict with each "
-                "of them, None for null",
+                f"a row of {state.name!r} has the columns {', '.join(schema.names)}; found {found}. Write a dict with "
+                "each of them, None for null",
             )
         for name, check in checks.items():
             value = of_scalars(row[name])
@@ -355,5 +364,7 @@ def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, state: str) 
     try:
         cells = [one_array(pa.array(columns[field.name], field.type)) for field in schema]
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise InvalidInputError(ErrorCode.WRONG_VALUE, f"a row of {state!r}: {error}; give values that fit") from None
+        raise InvalidInputError(
+            ErrorCode.WRONG_VALUE, f"a row of {state.name!r}: {error}; give values that fit"
+        ) from None
     return pa.Table.from_arrays(cells, schema=pa.schema([field.with_nullable(True) for field in schema]))
