@@ -18,6 +18,7 @@ from statestore.catalog.stores import kind_options
 from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.connector.cli.main import app
 from statestore.connector.options import OPTIONS, options_of_engines
+from statestore.formats.edit_settings import settings_of_engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, StateStoreError
 from statestore.formats.places.regular_files import MAPPING
@@ -49,7 +50,7 @@ ISO-8601 with a zone or epoch milliseconds as text. Durations are milliseconds, 
 
 def page() -> str:
     """The whole page."""
-    parts = [HEAD, *_options(), *_store_options(), *_environment(), *_python(), *_commands(), *_errors()]
+    parts = [HEAD, *_options(), *_settings(), *_store_options(), *_environment(), *_python(), *_commands(), *_errors()]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -66,6 +67,16 @@ def _options() -> Iterator[str]:
         for o in sorted([*OPTIONS, *options_of_engines()], key=lambda o: o.name.lower())
     )
     yield table(("Spark", "in", "Python", "command line", "is", "meaning"), rows)
+
+
+def _settings() -> Iterator[str]:
+    yield "\n## Settings of edits\n"
+    yield "`statestore.edit(source, target, settings={…})` and `statestore edit`; the meaning names the engines.\n"
+    rows = (
+        (_code(name), _code(f"--{name.replace('_', '-')}"), setting.kind, setting.meaning)
+        for name, setting in settings_of_engines(installed=False).items()
+    )
+    yield table(("Python", "command line", "is", "meaning"), rows)
 
 
 def _environment() -> Iterator[str]:

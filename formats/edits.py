@@ -41,7 +41,8 @@ class EditOptions:
     """How the target is to be made.
 
     ``as_batch``: the edit is a version of its own, where the engine can have one. ``allow_late``: rows may be added
-    that the watermark removes at once. ``settings`` are those of one engine, by the names that its messages use.
+    that the watermark removes at once. ``settings`` are those that the engine offers (`Engine.edit_settings`), by their
+    names: numbers as digits, true or false, or texts.
     """
 
     as_batch: bool = False

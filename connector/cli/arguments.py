@@ -107,33 +107,48 @@ Columns = Annotated[str | None, typer.Option("--columns", help="Only these colum
 POINT = "a version (12), latest, a state time (ISO-8601 with a zone, or epoch milliseconds as 1357016400000ms)"
 
 
-# Flags for the options of engines, on every command that reads: ``batchId`` is ``--batch-id``.
+# Flags for the options of engines, on every command that reads: ``batchId`` is ``--batch-id``. Flags for the settings
+# of edits: ``partitions`` is ``--partitions``.
 
 COMPLETING = "_STATESTORE_COMPLETE"  # set while a shell completes a command; loading Arrow would take too long then
 Selected = Mapping[str, str]
 """The type of a command's parameter ``selected``: the options of engines, by their names in Spark."""
 NONE: Selected = {}
+Settings = Mapping[str, Any]
+"""The type of a command's parameter ``settings``: the settings of an edit that engines offer, by their names."""
+NO_SETTINGS: Settings = {}
+SETTINGS = "Settings of TARGET, by engine"
+"""The title of these flags in the help of a command."""
 _KINDS = {"int": int, "bool": bool, "text": str}
 
 
-def with_engine_flags(command: Callable[..., None], options: Mapping[str, EngineOption]) -> Callable[..., None]:
+def with_engine_flags(
+    command: Callable[..., None], options: Mapping[str, EngineOption], settings: Mapping[str, EngineOption]
+) -> Callable[..., None]:
     """Return a command that takes each of the ``options`` of engines as a flag, and passes those that are given to
-    ``selected``."""
+    ``selected``; and the ``settings`` of edits, which it passes to ``settings`` where it has such a parameter."""
     hints = typing.get_type_hints(command, include_extras=True)
+    named = inspect.signature(command).parameters
     own = [
         parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "selected"
+        for name, parameter in named.items()
+        if name not in ("selected", "settings")
     ]
+    taken = {*named, *options}
+    offered = {f"set_{name}": each for name, each in settings.items() if name not in taken and "settings" in named}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         from statestore.formats.engine_arguments import engine_options_of
 
         asked = {name: value for name in options if (value := given.pop(name)) is not None}
+        chosen = {each.name: value for name, each in offered.items() if (value := given.pop(name)) is not None}
+        if "settings" in named:
+            given["settings"] = chosen
         command(**given, selected=engine_options_of("statestore", asked))
 
-    flags = [_parameter(name, option) for name, option in options.items()]
+    flags = [_parameter(name, _flag(name), option, hidden=True) for name, option in options.items()]
+    flags += [_parameter(name, _flag(each.name), each, panel=SETTINGS) for name, each in offered.items()]
     run.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *flags)}
     return run
@@ -154,14 +169,25 @@ def engine_flags(*, installed: bool) -> dict[str, EngineOption]:
     return arguments_of_engines(installed=installed)
 
 
+def setting_flags(*, installed: bool) -> dict[str, EngineOption]:
+    """Return the settings of edits that engines offer, as `engine_flags` returns options."""
+    if COMPLETING in os.environ:
+        return {}
+    from statestore.formats.edit_settings import settings_of_engines
+
+    return settings_of_engines(installed=installed)
+
+
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _parameter(name: str, option: EngineOption) -> inspect.Parameter:
-    spelled = _flag(name)
+def _parameter(
+    name: str, spelled: str, option: EngineOption, *, hidden: bool = False, panel: str | None = None
+) -> inspect.Parameter:
     if option.kind == "bool":
         spelled = f"{spelled}/--no-{spelled.removeprefix('--')}"
     annotation: Any = _KINDS[option.kind] | None
-    annotation = Annotated[annotation, typer.Option(spelled, help=option.meaning, hidden=True)]
+    more = typer.Option(spelled, help=option.meaning, hidden=hidden, rich_help_panel=panel)
+    annotation = Annotated[annotation, more]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli.arguments import NONE, Selected
+from statestore.connector.cli.arguments import NO_SETTINGS, NONE, Selected, Settings
 from statestore.connector.terminal import form_of, human_bytes, progress, say, show_grid, show_line
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -65,10 +64,6 @@ def edit(
     keep_statements: Annotated[
         bool, typer.Option("--keep-statements", help="Keep statements that remove rows in the receipt.")
     ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting that the engine's messages name: NAME=VALUE.", show_default=False),
-    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Print at most this many rows of each state.")] = 20,
     as_json: args.Json = False,
     full: args.Full = False,
@@ -76,13 +71,14 @@ def edit(
         bool, typer.Option("--allow-external-access", help="Let statements read data files.")
     ] = False,
     selected: Selected = NONE,
+    settings: Settings = NO_SETTINGS,
 ) -> None:
     """Change the state of a stopped job: SOURCE stays as it is, and the engine goes on from TARGET, a changed copy.
 
     For example: statestore edit checkpoint --into mended "UPDATE state SET value.sum = 26 WHERE key.dish = 'curry'".
     TARGET is read again and compared before it appears, and has a receipt, edit.json.
     """
-    from statestore.connector.edit.edit import edit_of
+    from statestore.connector.edit.edit import EditTerms, edit_of
 
     form = form_of(None, as_json)
     if into is None and not dry_run:
@@ -91,19 +87,17 @@ def edit(
         )
     texts = _texts(statements, file)
     with progress() as advance:
-        begun = edit_of(
-            source,
-            into,
-            selected,
-            version=version,
+        terms = EditTerms(
+            version,
             as_batch=as_batch,
             allow_late=allow_late,
             keep_rows=keep_rows,
             keep_statements=keep_statements,
             allow_external_access=allow_external_access,
-            settings=_settings(settings or ()),
+            settings=settings,
             progress=lambda event: advance(event.step, event.done, event.total),
         )
+        begun = edit_of(source, into, selected, terms)
         for text in texts:
             begun.sql(text)
         preview = begun.preview() if dry_run else None
@@ -148,14 +142,6 @@ def _text_of(file: Path) -> str:
         raise NotFoundError(ErrorCode.PATH_NOT_FOUND, f"-f {file} does not exist; expected a file of SQL") from None
     except UnicodeDecodeError as error:
         raise InvalidInputError(ErrorCode.INVALID_SQL, f"-f {file} is not UTF-8 text: {error}") from None
-
-
-def _settings(given: Sequence[str]) -> dict[str, str]:
-    pairs = [each.partition("=") for each in given]
-    wrong = [name for name, sign, _ in pairs if not sign or not name]
-    if wrong:
-        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"--set {wrong[0]}: expected NAME=VALUE")
-    return {name: value for name, _, value in pairs}
 
 
 def _show(changed: ChangedRows, form: str, limit: int, *, full: bool) -> None:

@@ -20,7 +20,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli.arguments import engine_flags, epilog, with_engine_flags
+from statestore.connector.cli.arguments import SETTINGS, engine_flags, epilog, setting_flags, with_engine_flags
 from statestore.connector.version import show_version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -52,12 +52,13 @@ OTHER_WORDS = {
 
 class _Place(NamedTuple):
     """Where the function of a command stands. ``reads``: it has the options of engines; ``again``: it runs again
-    where a running engine has replaced what it reads."""
+    where a running engine has replaced what it reads; ``edits``: it has the settings that engines offer for edits."""
 
     module: str
     function: str
     reads: bool = False
     again: bool = False
+    edits: bool = False
 
 
 _ROOM = "statestore.connector.cli"
@@ -72,7 +73,7 @@ PLACES = {
     **{name: _Place(_UPKEEP, name) for name in ("compact", "expire", "vacuum", "hold")},
     "export": _Place(_WRITE, "export", True),
     "import": _Place(_WRITE, "import_store", True),
-    "edit": _Place(f"{_ROOM}.edit_commands", "edit", True),
+    "edit": _Place(f"{_ROOM}.edit_commands", "edit", True, edits=True),
 }
 """The commands in the order of their list."""
 
@@ -195,6 +196,19 @@ class _Command(TyperCommand):
         rest: list[str] = super().parse_args(ctx, [*options, "--", *arguments] if is_needed else args)
         return rest
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and options, and behind them the flags for settings of edits."""
+        found = [(each, each.get_help_record(ctx)) for each in self.get_params(ctx)]
+        parts: dict[str, list[Any]] = {"Arguments": [], "Options": [], SETTINGS: []}
+        for each, record in found:
+            if record is not None:
+                panel = getattr(each, "rich_help_panel", None) or "Options"
+                parts.setdefault("Arguments" if each.param_type_name == "argument" else panel, []).append(record)
+        for title, records in parts.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the last paragraph, broken at blanks only."""
         if self.epilog:
@@ -272,7 +286,9 @@ def _made(name: str, place: _Place, *, installed: bool = False) -> Any:
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     if place.reads:
         options = engine_flags(installed=installed)
-        alone.command(name, cls=_Command, epilog=epilog(options))(with_engine_flags(function, options))
+        settings = setting_flags(installed=installed) if place.edits else {}
+        command = with_engine_flags(function, options, settings)
+        alone.command(name, cls=_Command, epilog=epilog(options))(command)
     else:
         alone.command(name, cls=_Command)(function)
     return typer.main.get_command(alone)
@@ -414,6 +430,8 @@ def _flag_of_argument(found: re.Match[str]) -> str:
 
 
 def _engine_flags() -> dict[str, str]:
+    from statestore.formats.edit_settings import settings_of_engines
     from statestore.formats.engine_arguments import arguments_of_engines, flag
 
-    return {option.name: flag(option.name) for option in arguments_of_engines().values()}
+    found = [*arguments_of_engines().values(), *settings_of_engines().values()]
+    return {option.name: flag(option.name) for option in found}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -20,10 +21,14 @@ from statestore.connector.edit.editing import Editing, engine_states, newest_ver
 from statestore.connector.edit.net_edit import net_edit
 from statestore.connector.edit.preview import ChangedRows, Preview, changed_rows, preview_of
 from statestore.connector.edit.row_changes import delete_rows, insert_rows
-from statestore.connector.edit.statements import parsed, statements_of
+from statestore.connector.edit.run_merge import run_merge
+from statestore.connector.edit.run_statement import run_delete, run_insert, run_update
+from statestore.connector.edit.statements import Delete, Insert, Statement, Text, Update, parsed, statements_of
 from statestore.connector.edit.units import one_array
+from statestore.formats.edit_settings import checked_settings
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.engines import engine_named
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError, shown
 from statestore.formats.state_table import check_number
@@ -43,7 +48,7 @@ def edit(
     keep_rows: bool = False,
     keep_statements: bool = False,
     allow_external_access: bool = False,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
     progress: Listener | None = None,
     **options: Any,
 ) -> Edit:
@@ -66,44 +71,51 @@ def edit(
     job removes at once. ``keep_rows`` and ``keep_statements``: the receipt in the target has the rows before and after,
     and the statements, in full; by default it has digests of them, because what was erased must not stay in it.
     ``allow_external_access``: statements may read data files, as ``FROM 'rows.parquet'``. ``settings`` are what the
-    engine's messages name. ``options`` are those of engines that select state, such as ``stores_file``
-    (docs/reference.md).
+    engine offers for its target, such as ``{"partitions": 64}``, and ``options`` those of engines that select state,
+    such as ``stores_file`` (docs/reference.md).
 
     Raises the errors of `inspect`, UnsupportedError EDIT_UNSUPPORTED for state that cannot be edited, and when it is
     written InvalidInputError EDIT_REFUSED or TARGET_EXISTS.
     """
     given = engine_options_of("edit", options)
-    return edit_of(
-        source,
-        target,
-        given,
-        version=version,
+    terms = EditTerms(
+        version,
         as_batch=as_batch,
         allow_late=allow_late,
         keep_rows=keep_rows,
         keep_statements=keep_statements,
         allow_external_access=allow_external_access,
-        settings=settings,
+        settings={} if settings is None else settings,
         progress=progress,
     )
+    return edit_of(source, target, given, terms)
+
+
+@dataclass(frozen=True)
+class EditTerms:
+    """How an edit is to be made, by the names and with the meaning of the arguments of `edit`."""
+
+    version: int | None = None
+    as_batch: bool = False
+    allow_late: bool = False
+    keep_rows: bool = False
+    keep_statements: bool = False
+    allow_external_access: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    progress: Listener | None = None
 
 
 def edit_of(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str] | None,
     selected: Mapping[str, str],
-    *,
-    version: int | None = None,
-    as_batch: bool = False,
-    allow_late: bool = False,
-    keep_rows: bool = False,
-    keep_statements: bool = False,
-    allow_external_access: bool = False,
-    settings: Mapping[str, str] | None = None,
-    progress: Listener | None = None,
+    terms: EditTerms,
 ) -> Edit:
-    """Begin an edit as `edit` does. ``selected`` are options of engines, by their names in Spark."""
-    check_number(version)
+    """Begin an edit as `edit` does. ``selected`` are options of engines, by their names in Spark.
+
+    Raises InvalidInputError INVALID_OPTION for settings that the engine of the source has not.
+    """
+    check_number(terms.version)
     if target is not None:
         if not isinstance(target, str | os.PathLike):
             raise InvalidInputError(
@@ -112,34 +124,23 @@ def edit_of(
         refuse_existing(target_location(target).path)
     warehouse = open_warehouse(source, selected).pin()
     states = engine_states(warehouse)
-    asked = states.bound if version is None else int(version)
+    settings = checked_settings(engine_named(states.opening.engine), terms.settings, states.source.path)
+    asked = states.bound if terms.version is None else int(terms.version)
     newest = states.ask(newest_version) if asked is None else asked
-    editing = Editing(warehouse, states.source, newest, allow_external_access)
-    options = EditOptions(as_batch, allow_late, dict(settings or {}))
-    into = None if target is None else os.fspath(target)
-    return Edit(editing, into, options, keep_rows=keep_rows, keep_statements=keep_statements, progress=progress)
+    editing = Editing(warehouse, states.source, newest, terms.allow_external_access)
+    options = EditOptions(terms.as_batch, terms.allow_late, settings)
+    return Edit(editing, None if target is None else os.fspath(target), terms, options)
 
 
 class Edit:
     """An edit of a source, as `edit` returns it. ``receipt`` is there once the target is written."""
 
-    def __init__(
-        self,
-        editing: Editing,
-        target: str | None,
-        options: EditOptions,
-        *,
-        keep_rows: bool = False,
-        keep_statements: bool = False,
-        progress: Listener | None = None,
-    ) -> None:
+    def __init__(self, editing: Editing, target: str | None, terms: EditTerms, options: EditOptions) -> None:
         self.receipt: Receipt | None = None
         self._editing = editing
         self._target = target
+        self._terms = terms
         self._options = options
-        self._keep_rows = keep_rows
-        self._keep_statements = keep_statements
-        self._progress = progress
         self._statements: list[str] = []
         self._ended = False
 
@@ -162,13 +163,11 @@ class Edit:
         InvalidInputError INVALID_SQL, WRONG_VALUE or EDIT_REFUSED, UnsupportedError UNSUPPORTED_STATEMENT, and
         NotFoundError.
         """
-        from statestore.connector.edit.run_text import run_statement
-
         self._check_open()
         texts = list(statements_of(text))
         with self._editing.whole():
             for each in texts:
-                run_statement(self._editing, each, parsed(each))
+                _run(self._editing, each, parsed(each))
         self._statements += [each.written for each in texts]
 
     def table(self, name: str) -> StateRows:
@@ -211,9 +210,9 @@ class Edit:
             self._target,
             self._options,
             statements=tuple(self._statements),
-            keep_rows=self._keep_rows,
-            keep_statements=self._keep_statements,
-            **({} if self._progress is None else {"progress": self._progress}),
+            keep_rows=self._terms.keep_rows,
+            keep_statements=self._terms.keep_statements,
+            **({} if self._terms.progress is None else {"progress": self._terms.progress}),
         )
         self._ended = True
         return self.receipt
@@ -269,16 +268,19 @@ class StateRows:
         if isinstance(row, pa.Table | pa.RecordBatch):
             self.put_all(row)
             return
-        self.put_all(_table_of([row], self.schema, self._state.name))
+        self.put_all([row])
 
     def put_all(self, rows: pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]) -> None:
-        """Write rows as `put` does: a table with the columns of `schema` in any order, or a sequence of dicts."""
+        """Write rows as `put` does: a table with the columns of `schema` in any order, or a sequence of dicts.
+
+        Columns that say where the engine keeps a row, as those of a scan, are passed over: that follows from its key.
+        """
         state = self._state
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
         if not isinstance(rows, pa.Table):
-            rows = _table_of(rows, self.schema, state.name)
-        table = conform(rows, self.schema)
+            rows = _table_of(rows, state)
+        table = conform(_without_placement(rows, state), self.schema)
         self._edit._check_open()
         with self._editing.whole():
             state.load(table)
@@ -316,25 +318,44 @@ class StateRows:
         return len(chosen)
 
 
+def _run(editing: Editing, text: Text, statement: Statement) -> None:
+    """Change the rows of a state as a statement says. Raises the errors of `Edit.sql`."""
+    match statement:
+        case Update():
+            run_update(editing, text, statement)
+        case Delete():
+            run_delete(editing, text, statement)
+        case Insert():
+            run_insert(editing, text, statement)
+        case _:
+            run_merge(editing, text, statement)
+
+
 def _query(filters: Sequence[Filter]) -> Any:
     from statestore.formats.state_table import Query
 
     return Query(filters=tuple(filters))
 
 
-def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, state: str) -> pa.Table:
+def _without_placement(rows: pa.Table, state: EditedState) -> pa.Table:
+    """Return rows without the columns of the placement, of which each may be there or not."""
+    return rows.drop_columns([name for name in state.placement if name in rows.column_names])
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]], state: EditedState) -> pa.Table:
     """Return rows that are given as dicts as a table. Raises InvalidInputError WRONG_VALUE, which names the column."""
+    schema = state.own
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     checks = {
         field.name: nullable(canonical(ErrorPath(ErrorCode.WRONG_VALUE, field.name, field.type))) for field in schema
     }
     for row in rows:
-        if not isinstance(row, Mapping) or set(row) != set(schema.names):
+        if not isinstance(row, Mapping) or set(row) - set(state.placement) != set(schema.names):
             found = ", ".join(map(str, row)) if isinstance(row, Mapping) else shown(row)
             raise InvalidInputError(
                 ErrorCode.WRONG_VALUE,
-                f"a row of {state!r} has the columns {', '.join(schema.names)}; found {found}. Write a dict with each "
-                "of them, None for null",
+                f"a row of {state.name!r} has the columns {', '.join(schema.names)}; found {found}. Write a dict with "
+                "each of them, None for null",
             )
         for name, check in checks.items():
             value = of_scalars(row[name])
@@ -343,5 +364,7 @@ def _table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, state: str) 
     try:
         cells = [one_array(pa.array(columns[field.name], field.type)) for field in schema]
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise InvalidInputError(ErrorCode.WRONG_VALUE, f"a row of {state!r}: {error}; give values that fit") from None
+        raise InvalidInputError(
+            ErrorCode.WRONG_VALUE, f"a row of {state.name!r}: {error}; give values that fit"
+        ) from None
     return pa.Table.from_arrays(cells, schema=pa.schema([field.with_nullable(True) for field in schema]))

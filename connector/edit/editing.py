@@ -4,6 +4,7 @@ over other tables.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,19 +20,21 @@ from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.warehouse import Warehouse, open_table
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.edit.edited_state import EditedState
+from statestore.connector.edit.named_rows import fields_of
 from statestore.connector.edit.statements import Target, Text
 from statestore.connector.sql.named_tables import find_table
 from statestore.connector.sql.sql_duckdb import select_on_duckdb
 from statestore.connector.sql.sql_statement import TableReference, located
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.places.interrupts import stoppable
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.unique_names import unique_names
 
 DATA_FILES = (".parquet", ".csv", ".tsv", ".json", ".csv.gz", ".json.gz")
 """Ends of the names of files that DuckDB reads."""
+_UNKNOWN = re.compile(r'Referenced column "([^"]+)" not found')
 ROWS, ROW = "__statestore_rows", "__statestore_row"
 
 
@@ -104,9 +107,26 @@ class Editing:
             return stoppable(
                 lambda: select_on_duckdb(self.warehouse, connection, tree, text.placed, self._opened), stop
             )
+        except InvalidInputError as error:
+            raise self._explained(error, text) from error.__cause__
         finally:
             for name in given or {}:
                 connection.unregister(name)
+
+    def _explained(self, error: InvalidInputError, text: Text) -> InvalidInputError:
+        """Return DuckDB's error about a name, or about a parameter, with what to write."""
+        unknown = _UNKNOWN.search(error.message)
+        if "Values were not provided" in error.message:
+            return InvalidInputError(error.code, "a statement of an edit has no parameters; write the values in it")
+        if unknown is None:
+            return error
+        name, advice = unknown[1], ""
+        paths = [path for state in self.states.values() for path in fields_of(state.schema) if path[-1] == name]
+        if paths:
+            advice = f"\nA field is written with its column: {'.'.join(paths[0])}"
+        elif f'"{name}"' in text.written:
+            advice = f"\nA text stands in single quotes: '{name}'"
+        return InvalidInputError(error.code, f"{error.message}{advice}")
 
     def _opened(self, reference: TableReference) -> tuple[StateTable, bool] | None:
         """Return a state as it is by now, or a table at a path; None for any other table of the source."""

@@ -96,6 +96,18 @@ def type_at(schema: pa.Schema, path: Path) -> pa.DataType:
     return kind
 
 
+def fields_of(schema: pa.Schema) -> Iterator[Path]:
+    """Yield the paths of all fields of structs."""
+    for column in schema:
+        yield from _within((column.name,), column.type)
+
+
+def _within(path: Path, kind: pa.DataType) -> Iterator[Path]:
+    for field in kind if pa.types.is_struct(kind) else ():
+        yield (*path, field.name)
+        yield from _within((*path, field.name), field.type)
+
+
 def load_named(
     state: EditedState, columns: Columns, sources: Sequence[exp.Expr], condition: exp.Expr | None, select: Select
 ) -> bool:

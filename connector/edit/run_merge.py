@@ -27,6 +27,7 @@ from statestore.connector.edit.run_statement import (
 )
 from statestore.connector.edit.statements import Assignment, Merge, MergeInsert, Text, When
 from statestore.connector.edit.units import repeated_row
+from statestore.connector.edit.written_names import WrittenNames
 from statestore.connector.sql.sql_statement import replace_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
@@ -64,6 +65,7 @@ class _Run:
         self.name = merge.using.alias_or_name or "source"
         self.columns = Columns.of(merge.target.alias, self.state.schema, [merge.using])
         self.source = self._computed_source()
+        self.merge = WrittenNames(self.columns, lambda: self.source.schema.names).merge(merge)
         self.using = exp.Table(
             this=exp.to_identifier(SOURCE, quoted=True),
             alias=exp.TableAlias(this=exp.to_identifier(self.name, quoted=True)),

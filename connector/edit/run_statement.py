@@ -21,6 +21,7 @@ from statestore.connector.edit.named_rows import BY_CHANCE, Columns, Path, load_
 from statestore.connector.edit.row_changes import delete_rows, insert_rows, key_text, set_values
 from statestore.connector.edit.statements import Assignment, Delete, Insert, Target, Text, Update
 from statestore.connector.edit.units import one_array, repeated_row
+from statestore.connector.edit.written_names import WrittenNames
 from statestore.connector.sql.sql_statement import located, replace_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
@@ -34,6 +35,8 @@ def run_update(editing: Editing, text: Text, update: Update) -> None:
     """
     state = editing.target(update.target)
     columns = Columns.of(update.target.alias, state.schema, update.sources)
+    sources, with_ = update.sources, update.with_
+    update = WrittenNames(columns, lambda: names_in(editing, text, sources, with_)).update(update)
     assert update.assignments is not None, "None is of a MERGE"
     paths = [assigned_path(state, columns, each, update.target.position) for each in update.assignments]
     check_apart(paths, update.target.position)
@@ -54,6 +57,9 @@ def run_update(editing: Editing, text: Text, update: Update) -> None:
 def run_delete(editing: Editing, text: Text, delete: Delete) -> None:
     """Remove the rows for which the condition holds."""
     state = editing.target(delete.target)
+    columns = Columns.of(delete.target.alias, state.schema, delete.sources)
+    sources, with_ = delete.sources, delete.with_
+    delete = WrittenNames(columns, lambda: names_in(editing, text, sources, with_)).delete(delete)
     load_meant(editing, text, state, delete)
     delete_rows(state, np.unique(numbers_of(over_rows(editing, text, state, delete, [_number(delete.target)]))))
 
@@ -84,6 +90,13 @@ def load_meant(editing: Editing, text: Text, state: EditedState, statement: Upda
         unit = [exp.column(name, table=statement.target.alias, quoted=True) for name in state.unit]
         tree = query_of(unit, [statement.target.node, *statement.sources], statement.where)
         state.load(as_units(state, select(tree)))
+
+
+def names_in(editing: Editing, text: Text, sources: Sequence[exp.Expr], with_: exp.With | None) -> Sequence[str]:
+    """Return the names of the columns of tables."""
+    tree = query_of([exp.Star()], sources, None)
+    tree.set("limit", exp.Limit(expression=exp.Literal.number(0)))
+    return list(editing.select(with_tables(tree, with_), text).schema.names)
 
 
 def _is_by_chance(statement: Update | Delete) -> bool:

@@ -34,6 +34,16 @@ _WORDS = {
     "tables": "a name before FROM",
 }
 
+_INSTEAD = {
+    "returning": "leave it out; a preview shows the rows before and after",
+    "conflict": "write MERGE INTO for rows that may be there",
+    "alternative": "write MERGE INTO for rows that may be there",
+    "limit": "leave it out, and choose rows by a condition, such as key IN (SELECT …)",
+    "order": "leave it out, and choose rows by a condition, such as key IN (SELECT …)",
+    "tables": "write DELETE FROM, and USING for other tables",
+}
+_TRANSACTIONS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
+
 
 @dataclass(frozen=True)
 class Target:
@@ -191,6 +201,8 @@ class _Parser:
         if isinstance(tree, exp.Merge):
             return self._merge(tree)
         word = self.text.split(maxsplit=1)[0].upper() if self.text.split() else "nothing"
+        if word in _TRANSACTIONS:
+            self._refuse(f"{word}: an edit is a transaction by itself; leave it out")
         self._refuse(f"{word} is no statement that changes rows; {ALLOWED}")
 
     def _insert(self, tree: exp.Insert) -> Insert:
@@ -298,7 +310,10 @@ class _Parser:
         names = parts_of(left)
         if names is None:
             shown = left.sql(dialect=DuckDBSQL)
-            self._refuse(f"SET {shown} = …: an element or entry cannot be set by itself; set the whole column")
+            self._refuse(
+                f"SET {shown} = …: an element or entry cannot be set by itself; set the whole column, or a field of a "
+                "struct as value.n"
+            )
         if isinstance(right, exp.Var | exp.Column) and right.name.upper() == "DEFAULT" and not right.find(exp.Dot):
             self._refuse("SET … = DEFAULT: columns of states have no defaults; write the value, or NULL")
         return Assignment(names, right)
@@ -311,12 +326,16 @@ class _Parser:
             name = each.name if isinstance(each, exp.Anonymous) else each.sql_name()
             if name.lower() in _BY_CHANCE:
                 self._refuse(f"{clause} with {name.lower()}() names other rows each time; choose rows by their values")
+        for compared in condition.find_all(exp.EQ, exp.NEQ):
+            if any(isinstance(side.unnest(), exp.Null) for side in (compared.this, compared.expression)):
+                sign, meant = ("=", "IS NULL") if isinstance(compared, exp.EQ) else ("<>", "IS NOT NULL")
+                self._refuse(f"{clause} with {sign} NULL holds for no row; write {meant}")
         return condition
 
     def _only(self, tree: exp.Expr, *known: str) -> None:
         for name, value in tree.args.items():
             if value and name not in known:
-                self._refuse(f"{_word(name)} does not go with an edit; leave it out")
+                self._refuse(f"{_word(name)} does not go with an edit; {_INSTEAD.get(name, 'leave it out')}")
 
     def _refuse(self, what: str, position: str = "") -> NoReturn:
         raise UnsupportedError(ErrorCode.UNSUPPORTED_STATEMENT, f"{position}: {what}" if position else what)

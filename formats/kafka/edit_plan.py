@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
-from statestore.formats.kafka.edits.edited_records import PARTITIONS, TopicRecords, topic_records
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.kafka.edits.edited_records import TopicRecords, topic_records
 from statestore.formats.kafka.edits.edited_store import EditedStore
 from statestore.formats.kafka.edits.record_files import (
     instructions,
@@ -102,11 +102,6 @@ def kafka_edit_plan(
     if options.as_batch:
         raise UnsupportedError(
             ErrorCode.EDIT_UNSUPPORTED, "Kafka Streams has no batches, so an edit cannot be one; leave that option out"
-        )
-    unknown = sorted(set(options.settings) - {PARTITIONS})
-    if unknown:
-        raise InvalidInputError(
-            ErrorCode.INVALID_OPTION, f"setting {shown(unknown[0])} of an edit; expected {PARTITIONS} or none"
         )
     topics: dict[str, TopicRecords] = {}
     for edit in edits:

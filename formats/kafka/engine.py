@@ -96,4 +96,7 @@ ENGINE = Engine(
     open_state,
     SCHEMES,
     includes_below=True,
+    edit_settings=(
+        EngineOption("partitions", "int", "the number of partitions of the changelog topics, where it is not known"),
+    ),
 )

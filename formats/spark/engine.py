@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from statestore.formats.engine_offer import Engine
+from statestore.formats.engine_offer import Engine, EngineOption
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at
@@ -83,4 +83,19 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
 
 
 _FOLDERS = ("commits", "offsets", "sources", "state")
-ENGINE = Engine("spark", "checkpoint of Structured Streaming", OPTIONS, recognises, open_state, unreadable=unreadable)
+EDIT_SETTINGS = (
+    EngineOption("partitions", "int", "the number of partitions of the state"),
+    EngineOption("provider", "text", "the provider of the state store: hdfs or rocksdb"),
+    EngineOption("changelogs", "bool", "whether the query will write changelogs of RocksDB"),
+    EngineOption("codec", "text", "the compression of files of state: lz4, lzf, snappy or zstd"),
+)
+"""Settings of a copy with another layout (`statestore.formats.spark.rescale_plan`)."""
+ENGINE = Engine(
+    "spark",
+    "checkpoint of Structured Streaming",
+    OPTIONS,
+    recognises,
+    open_state,
+    unreadable=unreadable,
+    edit_settings=EDIT_SETTINGS,
+)

@@ -34,7 +34,6 @@ _CLASSES: Mapping[str, str] = {
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 _CHANGELOGS = f"{SETTINGS}stateStore.rocksdb.changelogCheckpointing.enabled"
-_NAMES = ("partitions", "provider", "changelogs", "codec")
 _MOST_PARTITIONS = 100_000
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _OF_PARTITION = re.compile(r"state/\d+/\d+/(?!(?:[^/]+/)?_metadata/)")
@@ -110,7 +109,7 @@ def rescaling_plan(
     """The plan of a copy of the checkpoint with the settings of the options: ``partitions`` (a number), ``provider``
     (hdfs or rocksdb), ``codec`` (of state files), ``changelogs`` (true or false, of RocksDB).
 
-    Raises InvalidInputError INVALID_OPTION for other settings, EDIT_REFUSED for a batch that is not the newest, or
+    Raises InvalidInputError INVALID_OPTION for other values, EDIT_REFUSED for a batch that is not the newest, or
     rows to be edited along; UnsupportedError EDIT_UNSUPPORTED for state whose rows cannot be placed or converted.
     """
     where = checkpoint.root.path
@@ -145,20 +144,18 @@ def _asked(settings: Mapping[str, str]) -> Mapping[str, str]:
     """The settings, each with a value that it can have."""
     allowed = {"provider": tuple(_CLASSES), "changelogs": ("true", "false"), "codec": CODECS}
     for name, value in settings.items():
-        if name not in _NAMES:
-            raise _invalid(name, f"no setting of a checkpoint of Spark; expected one of {', '.join(_NAMES)}")
         if name == "partitions":
             if not _COUNT.fullmatch(value) or int(value) > _MOST_PARTITIONS:
-                raise _invalid(name, f"found {value[:40]!r}, expected a number from 1 to {_MOST_PARTITIONS}")
+                raise _invalid(name, f"is {shown(value)}; expected a number from 1 to {_MOST_PARTITIONS}")
         elif value not in allowed[name]:
-            raise _invalid(name, f"found {value[:40]!r}, expected one of {', '.join(allowed[name])}")
+            raise _invalid(name, f"is {shown(value)}; expected one of {', '.join(allowed[name])}")
     if "changelogs" in settings and settings.get("provider", "rocksdb") != "rocksdb":
-        raise _invalid("changelogs", "only RocksDB has changelogs; leave it out, or choose provider rocksdb")
+        raise _invalid("changelogs", "is given, and only RocksDB has them; leave it out, or choose provider rocksdb")
     return settings
 
 
 def _invalid(name: str, problem: str) -> InvalidInputError:
-    return InvalidInputError(ErrorCode.INVALID_OPTION, f"option {shown(name)}: {problem}")
+    return InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} {problem}")
 
 
 def _provider(checkpoint: Checkpoint, asked: Mapping[str, str]) -> Provider:
@@ -168,7 +165,9 @@ def _provider(checkpoint: Checkpoint, asked: Mapping[str, str]) -> Provider:
     elif asked.get("provider") == "rocksdb":
         wanted = "rocksdb"
     if wanted == "hdfs" and "changelogs" in asked:
-        raise _invalid("changelogs", f"{checkpoint.root.path} has the HDFS-backed provider, which has no changelogs")
+        raise _invalid(
+            "changelogs", f"is given, and {checkpoint.root.path} is HDFS-backed, which has none; leave it out"
+        )
     if wanted == "hdfs" and checkpoint.batch.uids:
         raise not_editable(
             f"{checkpoint.root.path} has checkpoint format 2, which only RocksDB has; it cannot become state of the "

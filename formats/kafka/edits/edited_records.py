@@ -234,7 +234,7 @@ def _count(store: EditedStore, options: EditOptions, notes: list[str]) -> int:
     if len(fitting) > 1:
         raise store.refused(
             f"the topic may have {fitting[0]} or {fitting[1]} partitions by the keys that are here, so where a new key "
-            f"belongs is unknown; give the number of its partitions as setting {PARTITIONS}, or read the topic from "
+            f"belongs is unknown; give the number of its partitions as option {PARTITIONS}, or read the topic from "
             "the broker"
         )
     return fitting[0]
@@ -248,7 +248,7 @@ def _partitions_given(store: EditedStore, options: EditOptions) -> int | None:
     if not text.isdecimal() or not least <= int(text) < 1 << 31:
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION,
-            f"setting {PARTITIONS} is {shown(text)}; expected the number of partitions of {store.topic}, {least} or "
+            f"option {PARTITIONS} is {shown(text)}; expected the number of partitions of {store.topic}, {least} or "
             "more",
         )
     return int(text)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 from support.command_line import run
 from support.engines.toy_edits import NOW, Model, opened, read, same, tree, write_source
 from support.engines.toys import write_package
+
+from statestore.connector.cli.main import app
+from statestore.formats.edit_settings import settings_of_engines
 
 CHANGE = "UPDATE toys SET n = 26 WHERE k = 'a' AND field = 'x'"
 
@@ -79,6 +84,26 @@ def test_the_receipt_keeps_what_is_asked_for(source: Path, tmp_path: Path) -> No
     assert json.loads((kept / "edit.json").read_text())["statements"] == [text]
 
 
+def test_settings_of_engines_are_flags(source: Path, tmp_path: Path) -> None:
+    usage = run("edit", "--help").out
+    listed = usage.partition("Settings of TARGET, by engine:")[2]
+    for flag in ("--partitions", "--provider", "--changelogs / --no-changelogs", "--codec", "--toy-depth"):
+        assert flag in listed, flag
+    assert run("edit", source, "--into", tmp_path / "target", "--toy-depth", "3", "--no-toy-loud").code == 0
+    receipt = json.loads((tmp_path / "target" / "edit.json").read_text())
+    assert receipt["options"]["settings"] == {"toy_depth": "3", "toy_loud": "false"}
+    wrong = run("edit", source, "--dry-run", "--toy-depth", "0")
+    assert wrong.code == 2 and "--toy-depth is '0'; expected a depth of 1 or more" in wrong.err
+
+
+def test_no_setting_is_called_as_another_flag() -> None:
+    group: Any = typer.main.get_command(app)
+    command = group.commands["edit"]
+    others = {name for each in command.params for name in each.opts if getattr(each, "rich_help_panel", None) is None}
+    settings = settings_of_engines(installed=False)
+    assert settings and not {f"--{name.replace('_', '-')}" for name in settings} & others
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -86,7 +111,9 @@ def test_the_receipt_keeps_what_is_asked_for(source: Path, tmp_path: Path) -> No
         (["--dry-run", "UPDATE totals SET count = 1"], 2, "EDIT_REFUSED"),
         (["--dry-run", "-f", "no.sql"], 1, "no.sql does not exist"),
         (["--dry-run", "-f", "/dev/null"], 1, "NOT_A_FILE"),
-        (["--dry-run", "--set", "name"], 2, "--set name: expected NAME=VALUE"),
+        (["--dry-run", "--partitions", "3"], 2, "--partitions is no setting for edits of"),
+        (["--dry-run", "--toy-depth", "deep"], 2, "Invalid value for '--toy-depth'"),
+        (["--dry-run", "--set", "toy_depth=3"], 2, "No such option: --set"),
         (["--dry-run", "UPDATE toys SET n = 0.5"], 2, "WRONG_VALUE"),
         (["--dry-run", "--version", "9"], 1, "VERSION_NOT_FOUND"),
     ],

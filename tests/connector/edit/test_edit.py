@@ -268,7 +268,6 @@ def test_positions_are_those_in_the_text(source: Path) -> None:
          {("w", "x"): 4}),
         ("TRUNCATE toys; INSERT INTO toys VALUES ('c', 'x', 9)", {("c", "x"): 9}),
         ("INSERT INTO toys FROM (VALUES ('w', 'x', 9)) t", {("w", "x"): 9}),
-        ("DELETE FROM toys WHERE k = NULL", {}),
         ("UPDATE toys SET n = 9 WHERE k IN (SELECT q.k FROM queues q WHERE q.item = toys.n + 3.5) AND field = 'x'",
          {("c", "x"): 9}),
         ("UPDATE toys SET n = 9 FROM queues q WHERE toys.k IN (q.k, 'z') AND toys.field IN ('x', 'w') AND q.item = 7.5",

@@ -249,3 +249,25 @@ def test_fields_of_a_key_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert counted.rows <= 2
     assert sum(each.added.num_rows for each in edit.edits()) == 2
+
+
+# Rows of a scan
+
+PUT_BACK: dict[str, tuple[Callable[[], Path], str]] = {
+    "an aggregation": (lambda: checkpoint_path(AGG), "state"),
+    "a variable with a time": (lambda: checkpoint_path(VARIABLES), "tval"),
+    "windows": (lambda: checkpoint_path("spark4.3.0-win__rkcl"), "state"),
+    "a map of Flink": (lambda: snapshot_of("rocksdb", "chk-"), "kv-string.attrs"),
+}
+
+
+@pytest.mark.parametrize("name", PUT_BACK)
+def test_rows_of_a_scan_can_be_put_back(name: str) -> None:
+    place, state = PUT_BACK[name]
+    table = statestore.inspect(place()).table(state)
+    rows = table.scan().read_all()
+    assert set(table.table.info.placement) & set(rows.column_names)  # type: ignore[attr-defined]
+    edit = statestore.edit(place())
+    edit.table(state).put_all(rows)
+    edit.table(state).put(rows.slice(0, 1).to_pylist()[0])
+    assert rows.num_rows and not edit.edits()

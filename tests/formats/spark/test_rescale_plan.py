@@ -266,7 +266,6 @@ def test_rows_elsewhere_than_their_hash_says_are_refused(tmp_path: Path) -> None
         ({"partitions": "100001"}, ("partitions", "100000")),
         ({"provider": "leveldb"}, ("provider", "rocksdb")),
         ({"codec": "gzip"}, ("codec", "zstd")),
-        ({"shards": "5"}, ("shards", "partitions")),
         ({"changelogs": "yes", "provider": "rocksdb"}, ("changelogs", "true")),
         ({"changelogs": "true"}, ("changelogs", "HDFS-backed")),
         ({"changelogs": "true", "provider": "hdfs"}, ("changelogs", "rocksdb")),

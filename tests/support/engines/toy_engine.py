@@ -233,6 +233,8 @@ def _create(target: Target, path: str, content: bytes) -> Mapping[str, int]:
 
 def plan_of(source: Toys, version: int, edits: Sequence[StateEdit], options: EditOptions) -> ToyPlan:
     """The plan that writes the version anew, or one more, and the places whose lists the edits touch."""
+    if options.settings.get("toy_depth", "1") == "0":
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, "option toy_depth is '0'; expected a depth of 1 or more")
     root = Folder(*open_location(Location(str(source.folder))))
     content = read_version(source.folder, version)
     target = version + 1 if options.as_batch else version
@@ -325,4 +327,8 @@ def open_toys(location: Location, options: Mapping[str, str]) -> Source:
 
 
 OPTIONS = (EngineOption("toyVersion", "int", "the same as versionAsOf", alias="versionAsOf"),)
-ENGINE = Engine("toy", "folder of toys", OPTIONS, recognises, open_toys)
+SETTINGS = (
+    EngineOption("toy_depth", "int", "how deep the toys lie; nothing follows from it"),
+    EngineOption("toy_loud", "bool", "whether they are heard"),
+)
+ENGINE = Engine("toy", "folder of toys", OPTIONS, recognises, open_toys, edit_settings=SETTINGS)
