@@ -149,6 +149,22 @@ class EditPlan(ABC):
     def opened(self, path: str) -> EditedSource:
         """Open the target, which is at ``path`` while it is verified, as a `Source`."""
 
+    # Targets whose files appear one by one, as those in object stores do
+
+    def stages(self) -> Sequence[Sequence[str]]:
+        """Paths of files that make the target a state, copied ones among them, in the order in which they appear.
+
+        Files of one stage may appear in any order, after all files of the stages before. All other files that `finish`
+        writes come before them, in its order. Whatever is missing behind some point, no engine goes on from what is
+        there. None, as by default: `finish` alone makes the target a state, with the last file that it writes.
+        """
+        return ()
+
+    @property
+    def opens_local_folders(self) -> bool:
+        """Whether `opened` takes a local folder only, which then has the files that were written and no copies."""
+        return False
+
     # How the target is verified
 
     def differing_rows(

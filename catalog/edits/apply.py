@@ -1,8 +1,8 @@
 """An edit of an engine's state: from the rows that go and come to a target that is verified, with a receipt.
 
-The source is never opened for writing. Files of the target are made in a private folder beside it; it is renamed to the
-target as the last step, after all was written, read again and compared. Whenever an edit ends, the target is there and
-whole, or absent.
+The source is never opened for writing. The target is written, read again and compared before it appears: on a disk as
+a private folder, which is then renamed, in an object store without the files that make it a state, which are then put.
+Whenever an edit ends, the target is there and whole, or absent.
 """
 
 from __future__ import annotations
@@ -27,21 +27,16 @@ from statestore.catalog.edits.receipt import (
     receipt_bytes,
 )
 from statestore.catalog.edits.receipt_states import edited_states, kept_statements
-from statestore.catalog.edits.source_files import SourceFiles, files_of, local_root, with_copied
-from statestore.catalog.edits.target_folder import (
-    TargetFolder,
-    new_target,
-    refuse_inside,
-    sha256_of,
-    target_location,
-    wrong_plan,
-)
+from statestore.catalog.edits.source_files import SourceFiles, files_of, local_root, place_of, with_copied
+from statestore.catalog.edits.target_errors import CLAIM_FILE, wrong_plan
+from statestore.catalog.edits.targets import MadeTarget, new_target, refuse_around, target_location
 from statestore.catalog.edits.verification import columns_of, verify_target
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import Source, StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import in_order, processors
 
 
@@ -96,32 +91,34 @@ def apply_edit(
     if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit.
 
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
-    `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that is no local folder; ConflictError
+    `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that no edit can write to; ConflictError
     SOURCE_CHANGED; StateStoreError EDIT_DIFFERS where what was written is not what was to be; StorageError DISK_FAILED.
     There is no target then.
     """
     edits = [_in_columns(source, version, edit) for edit in edits]
     edit = _Edit(source, version, edits, options, statements, keep_rows, keep_statements)
     location = target_location(target)
-    root = local_root(source)
-    if root is not None:
-        refuse_inside(location.path, str(root))
+    place = place_of(source)
+    if place is not None:
+        refuse_around(location, place)
     listed = files_of(source)
     plan = source.edit_plan(version, edits, options)
     followed = [_in_columns(source, version, each) for each in plan.followed]
     # A receipt of an earlier edit is one of the source alone.
-    copied = [file for file in plan.copied() if file.path != RECEIPT_FILE]
+    copied = [file for file in plan.copied() if file.path not in (RECEIPT_FILE, CLAIM_FILE)]
     for folder in {file.folder.path for file in copied if file.folder.is_local}:
-        refuse_inside(location.path, folder)
-    before = with_copied(listed, copied)
-    with new_target(location) as made, disk_errors("write", location.path):
+        refuse_around(location, Location(folder))
+    before = with_copied(listed, place, copied)
+    with new_target(location) as made, disk_errors("write", made.path):
         done = _write(plan, copied, made, progress)
-        untold = verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress))
-        before.check(with_copied(files_of(source), copied))
+        with made.shown(locally=plan.opens_local_folders) as shown:
+            untold = verify_target(plan, source, shown, [*edits, *followed], made.path, _heard_rows(progress))
+        before.check(with_copied(files_of(source), place, copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))
-        made.create_receipt(receipt_bytes(receipt))
-        made.publish(None if root is None or not root.is_dir() else root.stat().st_mode)
+        root = local_root(source)
+        mode = None if root is None or not root.is_dir() else root.stat().st_mode
+        made.publish(receipt_bytes(receipt), plan.stages(), mode)
     return receipt
 
 
@@ -153,9 +150,11 @@ class _Done:
     written: tuple[WrittenFile, ...]
 
 
-def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: TargetFolder, progress: Listener) -> _Done:
+def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: MadeTarget, progress: Listener) -> _Done:
     total = sum(file.bytes for file in files if file.bytes is not None)
-    copied = copy_files(files, folder, lambda done: progress(EditProgress("copying", done, max(done, total))))
+    copied = copy_files(
+        files, folder, plan.stages(), lambda done: progress(EditProgress("copying", done, max(done, total)))
+    )
     sizes: dict[str, int] = {}
     parts = plan.parts()
 
@@ -165,30 +164,33 @@ def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: TargetFolder, pr
     for number, written in enumerate(in_order(write, parts, processors()), 1):
         sizes.update(written)
         progress(EditProgress("writing", number, len(parts)))
-    sizes.update(plan.finish(folder))
+    sizes.update(plan.finish(folder.last_files))
     return _Done(copied, _written_files(folder, files, sizes))
 
 
 def _written_files(
-    folder: TargetFolder, copied: Sequence[CopiedFile], sizes: Mapping[str, int]
+    folder: MadeTarget, copied: Sequence[CopiedFile], sizes: Mapping[str, int]
 ) -> tuple[WrittenFile, ...]:
     """Return the files that a plan wrote. Raises EDIT_DIFFERS unless they are there as it says, and no others."""
     there = folder.files()
     for path, size in sizes.items():
         if there.get(path) != size:
             raise wrong_plan(folder.path, f"{path} was written with {size} bytes, and has {there.get(path, 'none')}")
+    for file in copied:
+        if file.path not in there or file.bytes not in (None, there[file.path]):
+            found = there.get(file.path, "none")
+            raise wrong_plan(folder.path, f"{file.path} was copied with {file.bytes} bytes, and has {found}")
     unknown = there.keys() - sizes.keys() - {file.path for file in copied}
     if unknown:
         raise wrong_plan(folder.path, f"{min(unknown)} is there and no file of the edit's plan")
     known = folder.written
     return tuple(
-        known.get(path) or WrittenFile(path, size, sha256_of(folder.place(path)))
-        for path, size in sorted(sizes.items())
+        known.get(path) or WrittenFile(path, size, folder.digest(path)) for path, size in sorted(sizes.items())
     )
 
 
 def _receipt(
-    edit: _Edit, plan: EditPlan, followed: Sequence[StateEdit], before: SourceFiles, folder: TargetFolder, done: _Done
+    edit: _Edit, plan: EditPlan, followed: Sequence[StateEdit], before: SourceFiles, folder: MadeTarget, done: _Done
 ) -> Receipt:
     source, key = edit.source, secrets.token_hex(32)
     every = [*((each, False) for each in edit.edits), *((each, True) for each in followed)]

@@ -13,20 +13,23 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from statestore.catalog.edits.receipt import CopiedFiles
-from statestore.catalog.edits.target_folder import TargetFolder, wrong_plan
+from statestore.catalog.edits.receipt import Copied, CopiedFiles
+from statestore.catalog.edits.target_errors import source_changed, wrong_plan
+from statestore.catalog.edits.target_folder import TargetFolder
 from statestore.formats.edits import CopiedFile
-from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.reading_threads import in_order, processors
 from statestore.formats.places.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from statestore.catalog.edits.targets import MadeTarget
 
 CHUNK_BYTES = 1 << 20
 _SHARE_BLOCKS = 0x40049409
@@ -34,26 +37,21 @@ _SHARE_BLOCKS = 0x40049409
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
 
 
-@dataclass(frozen=True)
-class _Copy:
-    path: str
-    bytes: int
-    sha256: str = ""
-    linked: bool = False
-
-
 def copy_files(
-    files: Sequence[CopiedFile], target: TargetFolder, progress: Callable[[int], None] = lambda done: None
+    files: Sequence[CopiedFile],
+    target: MadeTarget,
+    stages: Sequence[Sequence[str]] = (),
+    progress: Callable[[int], None] = lambda done: None,
 ) -> CopiedFiles:
     """Bring files of the source into the target; ``progress`` is called with the bytes so far.
 
-    Raises ConflictError SOURCE_CHANGED for a file that is gone or has another size than was planned, StateStoreError
-    EDIT_DIFFERS for two files of one path, StorageError DISK_FAILED.
+    Files of ``stages`` are held where the target appears file by file. Raises ConflictError SOURCE_CHANGED for a file
+    that is gone or has another size than was planned, StateStoreError EDIT_DIFFERS for two files of one path,
+    StorageError DISK_FAILED or REQUEST_FAILED.
     """
-    elsewhere = any(not each.folder.is_local for each in files)
     copies = []
     done = 0
-    for copied in in_order(partial(_copied, target), files, PARALLEL_REQUESTS if elsewhere else processors()):
+    for copied in _copies(files, target, frozenset(path for stage in stages for path in stage)):
         copies.append(copied)
         done += copied.bytes
         progress(done)
@@ -67,19 +65,31 @@ def copy_files(
     )
 
 
-def _copied(target: TargetFolder, file: CopiedFile) -> _Copy:
+def _copies(files: Sequence[CopiedFile], target: MadeTarget, last: frozenset[str]) -> Iterator[Copied]:
+    copy: Callable[[CopiedFile], Copied]
+    if isinstance(target, TargetFolder):
+        threads = PARALLEL_REQUESTS if any(not each.folder.is_local for each in files) else processors()
+        copy = partial(_copied, target)
+    else:
+        from statestore.catalog.edits.object_copies import COPIES_AT_ONCE, ObjectCopies
+
+        threads, copy = COPIES_AT_ONCE, ObjectCopies(target, last).copied
+    for file, copied in zip(files, in_order(copy, files, threads), strict=True):
+        if file.bytes is not None and copied.bytes != file.bytes:
+            raise _changed(f"{_source_of(file)} has {copied.bytes} bytes, it had {file.bytes} when it was listed")
+        yield copied
+
+
+def _copied(target: TargetFolder, file: CopiedFile) -> Copied:
     place = target.place(file.path)
-    found = _copied_locally(target, file, place) if file.folder.is_local else _fetched(target, file, place)
-    if file.bytes is not None and found.bytes != file.bytes:
-        raise _changed(f"{_source_of(file)} has {found.bytes} bytes, it had {file.bytes} when it was listed")
-    return found
+    return _copied_locally(target, file, place) if file.folder.is_local else _fetched(target, file, place)
 
 
 def _source_of(file: CopiedFile) -> str:
     return f"{file.folder.path}/{file.name}"
 
 
-def _copied_locally(target: TargetFolder, file: CopiedFile, place: Path) -> _Copy:
+def _copied_locally(target: TargetFolder, file: CopiedFile, place: Path) -> Copied:
     path = _source_of(file)
     try:
         source = open_regular(path)
@@ -89,9 +99,7 @@ def _copied_locally(target: TargetFolder, file: CopiedFile, place: Path) -> _Cop
         with disk_errors("copy", path):
             status = os.fstat(source)
             if file.immutable and _linked(path, status, place):
-                # The source may have been written a moment ago, and the target is to last.
-                os.fsync(source)
-                return _Copy(file.path, status.st_size, linked=True)
+                return Copied(file.path, status.st_size, linked=True)
             return _written(target, file, place, source, status)
     finally:
         os.close(source)
@@ -114,7 +122,7 @@ def _linked(path: str, status: os.stat_result, place: Path) -> bool:
     return False
 
 
-def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, status: os.stat_result) -> _Copy:
+def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, status: os.stat_result) -> Copied:
     try:
         made = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(status.st_mode) & 0o777)
     except FileExistsError as error:
@@ -126,14 +134,13 @@ def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, s
         # Some engines tell by the times of files when they were written.
         os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
         os.fchmod(made, stat.S_IMODE(status.st_mode) & 0o777)
-        os.fsync(made)
         if os.fstat(made).st_size != size:
             raise wrong_plan(target.path, f"{file.path} has {os.fstat(made).st_size} bytes of {size}")
     finally:
         os.close(made)
     if size != status.st_size:
         raise _changed(f"{_source_of(file)} had {status.st_size} bytes, and {size} while it was copied")
-    return _Copy(file.path, size, digest)
+    return Copied(file.path, size, digest)
 
 
 def _shares_blocks(made: int, source: int) -> bool:
@@ -156,7 +163,7 @@ def _hashed_copy(made: int, read: Callable[[], bytes]) -> tuple[int, str]:
     return size, hasher.hexdigest()
 
 
-def _fetched(target: TargetFolder, file: CopiedFile, place: Path) -> _Copy:
+def _fetched(target: TargetFolder, file: CopiedFile, place: Path) -> Copied:
     """Copy a file of another storage."""
     with file.folder.stream(file.name) as source, disk_errors("write", place):
         try:
@@ -165,20 +172,10 @@ def _fetched(target: TargetFolder, file: CopiedFile, place: Path) -> _Copy:
             raise wrong_plan(target.path, f"{file.path} is written twice") from error
         try:
             size, digest = _hashed_copy(made, lambda: source.read(CHUNK_BYTES))
-            os.fsync(made)
         finally:
             os.close(made)
-    return _Copy(file.path, size, digest)
+    return Copied(file.path, size, digest)
 
 
 def _changed(what: str) -> ConflictError:
     return source_changed([what])
-
-
-def source_changed(what: Sequence[str]) -> ConflictError:
-    """The error for a source that did not stay as it was while it was edited."""
-    return ConflictError(
-        ErrorCode.SOURCE_CHANGED,
-        f"the source changed while it was edited: {'; '.join(what)}. No target was made; stop the job that "
-        "writes there and see that nothing removes its files, then repeat the edit",
-    )

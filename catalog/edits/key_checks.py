@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from statestore.catalog.edits.row_sums import row_hashes
 from statestore.catalog.edits.shown_rows import shown_row
-from statestore.catalog.edits.target_folder import wrong_plan
+from statestore.catalog.edits.target_errors import wrong_plan
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import StateAt, StateInfo
 from statestore.formats.kernels.arrays import Hashes, Ints

@@ -67,7 +67,8 @@ class CopiedFiles:
     """The files that the target has as the source has them. ``linked``: how many are hard links to those of the source.
 
     ``sha256`` is a digest of a line for each, in the order of their paths: path, size and SHA-256 of the content,
-    between tabs; no SHA-256 for a linked file, and for one that shares its blocks with the source.
+    between tabs; no SHA-256 for a linked file, and for one whose bytes this process has not seen: ``shared`` files have
+    the blocks of those of the source, or were copied by the server of an object store.
     """
 
     files: int = 0
@@ -75,6 +76,16 @@ class CopiedFiles:
     linked: int = 0
     shared: int = 0
     sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """One file that a target has as the source has it; no ``sha256``: its bytes were not seen."""
+
+    path: str
+    bytes: int
+    sha256: str = ""
+    linked: bool = False
 
 
 @dataclass(frozen=True, repr=False)

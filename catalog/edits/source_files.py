@@ -11,14 +11,16 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from statestore.catalog.edits.copied_files import source_changed
+from statestore.catalog.edits.target_errors import source_changed
 from statestore.formats.edits import CopiedFile
 from statestore.formats.engine import Source
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder
-from statestore.formats.places.locations import parse_location
+from statestore.formats.places.foreign_storages import STORAGE_ERRORS
+from statestore.formats.places.locations import Location, bucket_of, no_access, parse_location
 
 MOST_TOLD = 3
 Seen = tuple[int, int | None, int]
@@ -47,13 +49,19 @@ class SourceFiles:
             raise source_changed([*told[:MOST_TOLD], *([f"and {left} more"] if left > 0 else [])])
 
 
+def place_of(source: Source) -> Location | None:
+    """Return the folder or file of a source, without its options; None for one that has none, such as topics of a
+    broker."""
+    try:
+        return parse_location(source.path)
+    except InvalidInputError:
+        return None
+
+
 def local_root(source: Source) -> Path | None:
     """Return the local folder or file of a source; None for one elsewhere."""
-    try:
-        location = parse_location(source.path)
-    except InvalidInputError:  # what messages show of a place without files, such as topics of a broker
-        return None
-    return Path(location.path) if location.is_local else None
+    location = place_of(source)
+    return Path(location.path) if location is not None and location.is_local else None
 
 
 def files_of(source: Source) -> SourceFiles:
@@ -90,17 +98,43 @@ def _seen(status: os.stat_result) -> Seen:
     return size, status.st_mtime_ns, status.st_ino
 
 
-def with_copied(listed: SourceFiles, files: Iterable[CopiedFile]) -> SourceFiles:
-    """Return the listing with the copied files that it does not cover: those in another storage or outside."""
+def with_copied(listed: SourceFiles, place: Location | None, files: Iterable[CopiedFile]) -> SourceFiles:
+    """Return the listing with what it does not cover of a source at ``place``: the files of a folder in another
+    storage, all of them if one is copied, and of other folders those that are copied."""
     found = dict(listed.found)
+    base = None if place is None or place.is_local else _path_in_storage(place)
+    whole: dict[str, Folder] = {}
     folders: dict[str, tuple[Folder, set[str]]] = {}
     for file in files:
         folder = file.folder
         if folder.is_local and listed.root is not None and Path(folder.path).is_relative_to(listed.root):
             continue
-        folders.setdefault(folder.path, (folder.fresh(), set()))[1].add(file.name)
+        if base is not None and not folder.is_local and f"{folder.path}/".startswith(f"{base}/"):
+            whole[base] = folder
+        else:
+            folders.setdefault(folder.path, (folder.fresh(), set()))[1].add(file.name)
+    for path, folder in whole.items():
+        found |= _files_below(folder, path)
     for path, (folder, names) in folders.items():
         for entry in folder.entries():
             if entry.base_name in names:
                 found[f"{path}/{entry.base_name}"] = (entry.size or 0, entry.mtime_ns, 0)
     return SourceFiles(listed.root, found)
+
+
+def _path_in_storage(place: Location) -> str:
+    """The path by which pyarrow knows a location: with the bucket before it."""
+    bucket = bucket_of(place)
+    return f"{bucket}/{place.path}".rstrip("/") if bucket else place.path
+
+
+def _files_below(folder: Folder, path: str) -> dict[str, Seen]:
+    """Return the files below a path in the storage of a folder. Raises InvalidInputError NO_ACCESS."""
+    import pyarrow.fs as pafs
+
+    storage: Any = folder.filesystem
+    try:
+        listed = storage.get_file_info(pafs.FileSelector(path, allow_not_found=True, recursive=True))
+    except STORAGE_ERRORS as error:
+        raise no_access(path, error) from error
+    return {info.path: (info.size or 0, info.mtime_ns, 0) for info in listed if info.type == pafs.FileType.File}

@@ -13,18 +13,17 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from statestore.catalog.edits.receipt import RECEIPT_FILE, WrittenFile
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.catalog.edits.target_errors import check_path, lies_in_source, target_exists, wrong_plan
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.durable_files import sync_tree
 from statestore.formats.places.local_directory import take_directory
-from statestore.formats.places.locations import Location, not_local, parse_location
 
 BUFFER_BYTES = 1 << 20
 _MODE = 0o777
@@ -34,12 +33,14 @@ _MODE = 0o777
 class TargetFolder:
     """A `statestore.formats.edits.Target`: ``root`` is where its files are until ``path`` is.
 
-    ``written`` are the files that were created, with digests, by path; another process has its own.
+    ``written`` are the files that were created, with digests, by path; another process has its own. ``folders`` are
+    those that are known to exist.
     """
 
     path: str
     root: str
     written: dict[str, WrittenFile] = field(default_factory=dict, compare=False, repr=False)
+    folders: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def create(self, path: str) -> IO[bytes]:
         """Open a new file below the target for writing. Raises StateStoreError EDIT_DIFFERS for a path that leads out
@@ -48,22 +49,31 @@ class TargetFolder:
 
     def place(self, path: str) -> Path:
         """Return where a new file of the target is written, in a folder that exists. Raises as `create`."""
-        if path == RECEIPT_FILE:
-            raise wrong_plan(self.path, f"{path} is the name of the receipt")
+        check_path(self.path, path)
         return self._place(path)
 
     def _place(self, path: str) -> Path:
-        names = PurePosixPath(path).parts
-        if not names or "/".join(names) != path or path.startswith("/") or ".." in names or "\0" in path:
-            raise wrong_plan(self.path, f"{path!r} is no path below it")
         found = Path(self.root, path)
-        with disk_errors("make a folder", found.parent):
-            found.parent.mkdir(parents=True, exist_ok=True)
+        folder = str(found.parent)
+        if folder not in self.folders:
+            with disk_errors("make a folder", folder):
+                found.parent.mkdir(parents=True, exist_ok=True)
+            self.folders.add(folder)
         return found
 
-    def create_receipt(self, content: bytes) -> None:
-        with _NewFile(self, RECEIPT_FILE, self._place(RECEIPT_FILE)) as stream:
-            stream.write(content)
+    @property
+    def last_files(self) -> TargetFolder:
+        """The target of `EditPlan.finish`: the same, as the folder appears as a whole."""
+        return self
+
+    @contextlib.contextmanager
+    def shown(self, *, locally: bool) -> Iterator[str]:
+        """Lend the path at which the target is read before it is published."""
+        yield self.root
+
+    def digest(self, path: str) -> str:
+        """Return the SHA-256 of a file's content."""
+        return _sha256_of(Path(self.root, path))
 
     def files(self) -> dict[str, int]:
         """Return the sizes of all files that are there, by path below the target."""
@@ -75,24 +85,24 @@ class TargetFolder:
                     found[path.relative_to(self.root).as_posix()] = path.lstat().st_size
         return found
 
-    def sync_folders(self) -> None:
-        """Make all names durable."""
-        for folder, _, _ in os.walk(self.root):
-            _sync(folder)
+    def publish(self, receipt: bytes, stages: Sequence[Sequence[str]], mode: int | None) -> None:
+        """Give the folder its place, with a receipt and the mode of the source's folder.
 
-    def publish(self, mode: int | None) -> None:
-        """Give the folder its place, with the mode of the source's folder. Raises InvalidInputError TARGET_EXISTS."""
+        Raises InvalidInputError TARGET_EXISTS, StorageError DISK_FAILED.
+        """
+        with _NewFile(self, RECEIPT_FILE, self._place(RECEIPT_FILE)) as stream:
+            stream.write(receipt)
         with disk_errors("make durable", self.root):
             if mode is not None:
                 Path(self.root).chmod(stat.S_IMODE(mode) & _MODE)
-            self.sync_folders()
+            sync_tree(self.root)
         refuse_existing(self.path)
         try:
             # An empty folder that appeared in the meantime is replaced, and nothing else can be.
             Path(self.root).rename(self.path)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise _exists(self.path) from error
+                raise target_exists(self.path) from error
             raise
         with disk_errors("make durable", self.path):
             _sync(os.path.dirname(self.path))  # noqa: PTH120 (a path that is absolute)
@@ -151,7 +161,7 @@ class _NewFile(io.BufferedWriter):
             raise
         super().close()
         digest = self.bytes.hasher.hexdigest() if self.bytes.in_order and self.bytes.hashed == size else None
-        self.target.written[self.path] = WrittenFile(self.path, size, digest or sha256_of(self.place))
+        self.target.written[self.path] = WrittenFile(self.path, size, digest or _sha256_of(self.place))
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -169,69 +179,54 @@ class _NewFile(io.BufferedWriter):
             self.place.unlink()
 
 
-def sha256_of(path: Path) -> str:
+def _sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
     with disk_errors("read", path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def wrong_plan(target: str, what: str) -> StateStoreError:
-    """The error for a plan of an engine that does not do what an edit needs."""
-    return StateStoreError(
-        ErrorCode.EDIT_DIFFERS, f"{target} was not made: {what}. Nothing is there; keep the source, and report the case"
-    )
-
-
 # The place
-
-
-def target_location(target: str | os.PathLike[str]) -> Location:
-    """Return the place of a target. Raises UnsupportedError UNSUPPORTED_PATH for one that is not local, and
-    InvalidInputError TARGET_EXISTS where something is."""
-    location = parse_location(target)
-    if not location.is_local:
-        raise not_local(location, "the target of an edit is")
-    refuse_existing(location.path)
-    return location
 
 
 def refuse_existing(path: str) -> None:
     """Raise InvalidInputError TARGET_EXISTS where a path leads to anything, also to a link without an end."""
     if os.path.lexists(path):
-        raise _exists(path)
+        raise target_exists(path)
 
 
 def refuse_inside(target: str, folder: str) -> None:
-    """Raise InvalidInputError TARGET_EXISTS for a target within a folder of the source, or around it, also by links."""
+    """Raise InvalidInputError TARGET_EXISTS for a target within a folder of the source, or around it.
+
+    Links are followed, and folders are known by their numbers: on some file systems a folder has several spellings, and
+    a mount gives it another path.
+    """
     place, source = (Path(os.path.realpath(each)) for each in (target, folder))
-    if place.is_relative_to(source) or source.is_relative_to(place):
-        raise InvalidInputError(
-            ErrorCode.TARGET_EXISTS,
-            f"the target {target} lies in the folder {folder} of the source, or around it; an edit changes nothing "
-            "there: name a target elsewhere",
-        )
+    if source.is_relative_to(place) or any(_is_same(each, source) for each in (place, *place.parents)):
+        raise lies_in_source(target, folder)
 
 
-def _exists(path: str) -> InvalidInputError:
-    return InvalidInputError(
-        ErrorCode.TARGET_EXISTS, f"{path} exists; an edit makes a new folder and replaces nothing: name another target"
-    )
+def _is_same(one: Path, other: Path) -> bool:
+    if one == other:
+        return True
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist
+        return False
 
 
 @contextlib.contextmanager
-def new_target(location: Location) -> Iterator[TargetFolder]:
-    """Lend a folder that becomes the target when it is published, and is removed if it was not.
+def new_folder(place: Path) -> Iterator[TargetFolder]:
+    """Lend a folder that becomes the one at ``place`` when it is published, and is removed if it was not.
 
     What killed edits to the same target left is removed first.
     """
-    place = Path(location.path)
     beside = place.with_name(f".{place.name}.edit")
     directory = take_directory(beside)
     try:
         files = directory.path / "files"
         with disk_errors("make a folder", files):
             files.mkdir()
-        yield TargetFolder(location.path, str(files))
+        yield TargetFolder(str(place), str(files))
     finally:
         directory.remove()
         with contextlib.suppress(OSError):  # another edit to the same target is under way

@@ -19,7 +19,7 @@ import pyarrow as pa
 from statestore.catalog.edits.key_checks import check_keys
 from statestore.catalog.edits.row_sums import RowSums, differing_row, no_rows, sums_of
 from statestore.catalog.edits.shown_rows import shown_row
-from statestore.catalog.edits.target_folder import wrong_plan
+from statestore.catalog.edits.target_errors import wrong_plan
 from statestore.formats.edits import EditPlan, StateEdit
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statestore.catalog.edits.apply import Listener, apply_edit
 from statestore.catalog.edits.receipt import Receipt
-from statestore.catalog.edits.target_folder import refuse_existing, target_location
+from statestore.catalog.edits.targets import target_location
 from statestore.catalog.reads.arguments import key_filters
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.edit.edited_state import EditedState
@@ -121,7 +121,7 @@ def edit_of(
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION, f"target is {shown(target)}; expected a path, or None for a preview alone"
             )
-        refuse_existing(target_location(target).path)
+        target_location(target)
     warehouse = open_warehouse(source, selected).pin()
     states = engine_states(warehouse)
     settings = checked_settings(engine_named(states.opening.engine), terms.settings, states.source.path)

@@ -74,6 +74,11 @@ class KafkaEditPlan(EditPlan):
     def finish(self, target: Target) -> Mapping[str, int]:
         return write_instructions(self._topics(), self.ends, self.notes, target)
 
+    @property
+    def opens_local_folders(self) -> bool:
+        """True: files of records are read where they lie on a disk."""
+        return True
+
     def opened(self, path: str) -> Source:
         files = {state: record_file(self.topics[state].topic) for state in self.parts()}
         return self.source.with_records(path, files)

@@ -66,7 +66,11 @@ _CREDENTIALS = {
 }  # fmt: skip
 """Where the client of a storage looks for credentials, and the server that it contacts by default."""
 
+UNFINISHED = "unfinished"
+"""The scheme of folders that this process is writing (`statestore.formats.places.unfinished_folders`)."""
+
 _reached: set[tuple[str, str, str]] = set()
+_lent: dict[str, pafs.FileSystem] = {}
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,15 @@ def is_object_store(location: Location) -> bool:
     return location.scheme in OBJECT_SCHEMES
 
 
+def bucket_of(location: Location) -> str:
+    """Return the bucket or container of a location in an object store; "" for another one."""
+    kind = OBJECT_SCHEMES.get(location.scheme)
+    if kind is None:
+        return ""
+    # Azure names the account behind it, and a URI of S3 may have keys before it.
+    return location.authority.partition("@")[0] if kind == AZURE else location.authority.rpartition("@")[2]
+
+
 def is_relative(text: str) -> bool:
     """Return whether the text is a local path whose meaning depends on the working directory."""
     return _URI.fullmatch(text) is None and not text.removeprefix("file:").startswith("/")
@@ -183,9 +196,20 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
         import pyarrow.fs as pafs
 
         return pafs.LocalFileSystem(), location.path
+    if location.scheme == UNFINISHED and location.authority in _lent:
+        return _lent[location.authority], location.path
     if location.scheme in ARROW_SCHEMES:
         return _through_arrow(location)
     return _through_fsspec(location)
+
+
+def lend_filesystem(authority: str, filesystem: pafs.FileSystem) -> None:
+    """Let this process open locations of the scheme `UNFINISHED` with this authority."""
+    _lent[authority] = filesystem
+
+
+def take_back_filesystem(authority: str) -> None:
+    del _lent[authority]
 
 
 def reach_location(location: Location) -> tuple[FileSystem, str]:

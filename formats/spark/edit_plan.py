@@ -30,7 +30,7 @@ from statestore.formats.spark.edits.appended_files import (
     new_uids,
     write_appended,
 )
-from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata
+from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata, stages
 from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
 from statestore.formats.spark.join_edits import join_edits
@@ -124,6 +124,9 @@ class SparkEditPlan(EditPlan):
             return None
         return rows_since(self.version - 1, (source, self.version), (target, self.target_version), state, columns)
 
+    def stages(self) -> Sequence[Sequence[str]]:
+        return stages(self.checkpoint.root, self.target_version)
+
     def opened(self, path: str) -> Source:
         return self.reopen(path)
 
@@ -177,6 +180,9 @@ class AppendingPlan(EditPlan):
     ) -> Iterator[RowPair] | None:
         """Pairs of the rows that the batch of the edit changed: the one before is the same in both."""
         return rows_since(self.version, (source, self.version), (target, self.target_version), state, columns)
+
+    def stages(self) -> Sequence[Sequence[str]]:
+        return stages(self.checkpoint.root, self.target_version)
 
     def opened(self, path: str) -> Source:
         return self.reopen(path)

@@ -21,7 +21,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator,
 from statestore.formats.spark.checkpoint.query_metadata import PARTITIONS, SETTINGS
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.edit_plan import check_newest, notes_of_successor
-from statestore.formats.spark.edits.copied_files import copied_files
+from statestore.formats.spark.edits.copied_files import copied_files, stages
 from statestore.formats.spark.edits.packed_streams import CODECS, codec_of
 from statestore.formats.spark.edits.rescaled_metadata import rescaled_metadata, rescaled_paths
 from statestore.formats.spark.providers.partition_load import files_of_batch, open_partition
@@ -94,6 +94,9 @@ class SparkRescalePlan(EditPlan):
             with target.create(path) as stream:
                 stream.write(content)
         return {path: len(content) for path, content in made.items()}
+
+    def stages(self) -> Sequence[Sequence[str]]:
+        return stages(self.checkpoint.root, self.target_version)
 
     def opened(self, path: str) -> Source:
         return self.reopen(path)

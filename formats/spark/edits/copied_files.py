@@ -16,15 +16,17 @@ from statestore.formats.edits import CopiedFile
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.listings import EntryKind
-from statestore.formats.places.locations import LOCAL_SCHEME, OBJECT_SCHEMES, Location, parse_location
+from statestore.formats.places.locations import AZURE, LOCAL_SCHEME, OBJECT_SCHEMES, Location, parse_location
 from statestore.formats.spark.checkpoint.checkpoint_files import TABLES, data_files, parse_json, read_metadata
 from statestore.formats.spark.checkpoint.crc_files import side_name
 from statestore.formats.spark.checkpoint.query_metadata import operator_ids
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, refused
 
 _OF_STATE = re.compile(r"state/\d+/\d+(/[^/]+)?")
 _TABLE = re.compile(rf"state/\d+/\d+/([^/]+/)?{TABLES}/[^/]+\.sst")
 _SCHEMAS = "stateSchemaFilePaths"
+_OF_HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
+"""Hadoop's own schemes, for those that stand for the same stores."""
 _CHECKSUMS = ".crc"  # behind a file's name: checksums that Spark 4.3 keeps of a whole file
 
 
@@ -66,6 +68,21 @@ def _names(folder: Folder) -> Collection[str]:
         return ()
     with disk_errors("list", folder.path):
         return frozenset(each.name for each in Path(folder.path).iterdir())
+
+
+def stages(root: Folder, batch: int) -> list[list[str]]:
+    """The logs of a copy whose newest committed batch is ``batch``, in the order of `EditPlan.stages`.
+
+    A query goes on from the newest offsets, and does not start without those of the batch before them. So these two
+    frame the others: what has not both is started by no query as if it were whole.
+    """
+    offsets = sorted({*root.at("offsets").numbered(), batch})
+    commits = sorted({*root.at("commits").numbered(), batch})
+    newest = [f"offsets/{number}" for number in offsets[-1:]]
+    before = [f"offsets/{number}" for number in offsets[-2:-1]]
+    older = [f"offsets/{number}" for number in offsets[:-2]]
+    first = ["metadata", *(f"commits/{number}" for number in commits)]
+    return [each for each in (first, newest, older, before) if each]
 
 
 def metadata_paths(root: Folder) -> list[str]:
@@ -114,8 +131,12 @@ def _address(location: Location, before: str) -> str:
     """The target as Hadoop writes it; in an object store with the scheme that the source has, such as s3a."""
     if location.is_local:
         return location.path if before.startswith("/") else f"{LOCAL_SCHEME}:{location.path}"
-    address = str(location)
+    if OBJECT_SCHEMES.get(location.scheme) == AZURE and "@" not in location.authority:
+        raise refused(
+            f"{location}: files of the checkpoint name its folder, which Hadoop knows in Azure by its account; name "
+            "the target as abfss://container@account.dfs.core.windows.net/folder"
+        )
     scheme = before.partition(":")[0]
-    if scheme in OBJECT_SCHEMES and OBJECT_SCHEMES[scheme] == OBJECT_SCHEMES.get(location.scheme):
-        return f"{scheme}{address.removeprefix(location.scheme)}"
-    return address
+    if OBJECT_SCHEMES.get(scheme) != OBJECT_SCHEMES.get(location.scheme):
+        scheme = _OF_HADOOP.get(location.scheme, location.scheme)
+    return f"{scheme}{str(location).removeprefix(location.scheme)}"

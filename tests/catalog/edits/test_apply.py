@@ -131,9 +131,9 @@ def test_a_target_that_appears_meanwhile_is_kept(source: Path, tmp_path: Path) -
     assert nothing_beside(tmp_path, "source", "target")
 
 
-def test_an_object_store_is_no_target(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="target of an edit is a local directory"):
-        apply_edit(opened(source), 2, [], "s3://bucket/target", EditOptions())
+def test_a_target_of_a_storage_that_has_no_conditional_puts_is_refused(source: Path) -> None:
+    with pytest.raises(UnsupportedError, match="target of an edit is in an object store or a local directory"):
+        apply_edit(opened(source), 2, [], "hdfs://namenode/target", EditOptions())
 
 
 def test_an_edit_that_the_engine_refuses_leaves_nothing(source: Path, tmp_path: Path) -> None:
