@@ -148,6 +148,14 @@ class EditPlan(ABC):
     def opened(self, path: str) -> EditedSource:
         """Open the target, which is at ``path`` while it is verified, as a `Source`."""
 
+    def deliver(self, path: str) -> Sequence[str]:
+        """Hand what the target at ``path`` has to the engine, where it does not start from the target itself.
+
+        Called once, when the target is there and verified. Return sentences about it for the receipt. Raises
+        StateStoreError EDIT_NOT_DELIVERED, which says what to do; the target stays.
+        """
+        return ()
+
     # How the target is verified
 
     def differing_rows(

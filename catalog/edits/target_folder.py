@@ -65,6 +65,18 @@ class TargetFolder:
         with _NewFile(self, RECEIPT_FILE, self._place(RECEIPT_FILE)) as stream:
             stream.write(content)
 
+    def replace_receipt(self, content: bytes) -> None:
+        """Write the receipt of the published target anew: at any moment the old one is there, or the new one."""
+        place = Path(self.path, RECEIPT_FILE)
+        beside = place.with_name(f".{RECEIPT_FILE}.new")
+        with disk_errors("write", place):
+            with beside.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            beside.replace(place)
+            _sync(self.path)
+
     def files(self) -> dict[str, int]:
         """Return the sizes of all files that are there, by path below the target."""
         found = {}
