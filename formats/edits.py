@@ -165,6 +165,14 @@ class EditPlan(ABC):
         """Whether `opened` takes a local folder only, which then has the files that were written and no copies."""
         return False
 
+    def deliver(self, path: str) -> Sequence[str]:
+        """Hand what the target at ``path`` has to the engine, where it does not start from the target itself.
+
+        Called once, when the target is there and verified. Return sentences about it for the receipt. Raises
+        StateStoreError EDIT_NOT_DELIVERED, which says what to do; the target stays.
+        """
+        return ()
+
     # How the target is verified
 
     def differing_rows(

@@ -196,6 +196,8 @@ class ErrorCode(StrEnum):
     """An edit that the engine would not go on from, or would undo at once. Change the edit as the message says."""
     EDIT_DIFFERS = "EDIT_DIFFERS"
     """What was written is not what the edit says, so no target was made. Keep the source, and report the case."""
+    EDIT_NOT_DELIVERED = "EDIT_NOT_DELIVERED"
+    """The target of an edit is there and verified, and what it has was not handed on. Do what the message says."""
     TARGET_EXISTS = "TARGET_EXISTS"
     """Something is at the place of the target, or it lies in the source. Name a new one."""
     SOURCE_CHANGED = "SOURCE_CHANGED"

@@ -93,7 +93,8 @@ def apply_edit(
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
     `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that no edit can write to; ConflictError
     SOURCE_CHANGED; StateStoreError EDIT_DIFFERS where what was written is not what was to be; StorageError DISK_FAILED.
-    There is no target then.
+    There is no target then. There is one after EDIT_NOT_DELIVERED: it is verified, and was not handed on
+    (`EditPlan.deliver`).
     """
     edits = [_in_columns(source, version, edit) for edit in edits]
     edit = _Edit(source, version, edits, options, statements, keep_rows, keep_statements)
@@ -119,6 +120,16 @@ def apply_edit(
         root = local_root(source)
         mode = None if root is None or not root.is_dir() else root.stat().st_mode
         made.publish(receipt_bytes(receipt), plan.stages(), mode)
+    return _delivered(plan, made, receipt)
+
+
+def _delivered(plan: EditPlan, made: MadeTarget, receipt: Receipt) -> Receipt:
+    """Hand the target on where its engine does not start from it; return the receipt that tells of it."""
+    told = plan.deliver(made.path)
+    if not told:
+        return receipt
+    receipt = replace(receipt, notes=(*receipt.notes, *told))
+    made.replace_receipt(receipt_bytes(receipt))
     return receipt
 
 

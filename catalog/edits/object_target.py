@@ -22,6 +22,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import IO, Any, NoReturn, cast
 
+import obstore
+
 from statestore.catalog.edits.receipt import RECEIPT_FILE, WrittenFile
 from statestore.catalog.edits.target_errors import CLAIM_FILE, check_path, target_exists, wrong_plan
 from statestore.catalog.log.storage import StorageExistsError, UnsettledError
@@ -32,7 +34,7 @@ from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
-from statestore.formats.places.object_clients import names_at, object_client
+from statestore.formats.places.object_clients import names_at, object_client, request_errors
 from statestore.formats.places.s3_objects import S3Object
 from statestore.formats.places.unfinished_folders import unfinished_folder
 from statestore.formats.values.times import format_time
@@ -172,6 +174,11 @@ class ObjectTarget:
             in_parallel(lambda path: self.put_object(path, self.held[path]), stage, PUTS)
         with contextlib.suppress(StateStoreError):  # the target is whole
             self.storage.delete(CLAIM_FILE)
+
+    def replace_receipt(self, content: bytes) -> None:
+        """Put the receipt of the published target anew. Raises StorageError REQUEST_FAILED."""
+        with request_errors("write", f"{self.path}/{RECEIPT_FILE}"):
+            obstore.put(object_client(self.location).store, self._key(RECEIPT_FILE), content)
 
     def discard(self, error: BaseException) -> None:
         """Remove what was put, after an error; leave all where an object may yet appear."""

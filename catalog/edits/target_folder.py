@@ -75,6 +75,18 @@ class TargetFolder:
         """Return the SHA-256 of a file's content."""
         return _sha256_of(Path(self.root, path))
 
+    def replace_receipt(self, content: bytes) -> None:
+        """Write the receipt of the published target anew: at any moment the old one is there, or the new one."""
+        place = Path(self.path, RECEIPT_FILE)
+        beside = place.with_name(f".{RECEIPT_FILE}.new")
+        with disk_errors("write", place):
+            with beside.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            beside.replace(place)
+            _sync(self.path)
+
     def files(self) -> dict[str, int]:
         """Return the sizes of all files that are there, by path below the target."""
         found = {}

@@ -158,10 +158,12 @@ class ChangelogSource(Source):
 
     def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
         """The records that topics get. Raises as `kafka_edit_plan`."""
-        from statestore.formats.kafka.edit_plan import kafka_edit_plan
+        from statestore.formats.kafka.edit_plan import EditedStores, kafka_edit_plan
 
         now = time.time_ns() // 1_000_000
-        return kafka_edit_plan(self, edits, options, self._edited_store, now, self._edit_notes, self._ends)
+        known = self.settings.application, getattr(self.topics, "address", None)
+        stores = EditedStores(self._edited_store, self._edit_notes, self._ends, self._read_until, *known)
+        return kafka_edit_plan(self, edits, options, stores, now)
 
     def with_records(self, path: str, files: Mapping[str, str]) -> ChangelogSource:
         """The topics with the records in files at ``path`` behind their own; ``files``: their names by topic."""
@@ -197,6 +199,20 @@ class ChangelogSource(Source):
 
     def _ends(self, topic: str) -> Mapping[int, int]:
         return self.topics.end_offsets(topic, self.changelog(topic).logs)
+
+    def _read_until(self, topic: str) -> Mapping[int, int]:
+        """The offset behind the last record of each partition. Raises InvalidInputError EDIT_REFUSED if unknown."""
+        known = {}
+        for log in self.changelog(topic).logs:
+            found = log.findings
+            if found.offsets_partly_known or (found.records is not None and found.missing_offsets is None):
+                raise InvalidInputError(
+                    ErrorCode.EDIT_REFUSED,
+                    f"changelog {topic} of {self.path}: its records have no offsets, so whether the topic has gained "
+                    "others since is unknown; edit the topic of the broker itself, or run the program in the target",
+                )
+            known[log.partition] = found.next_offset
+        return known
 
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
         from statestore.formats.kafka.edit_plan import shared_notes

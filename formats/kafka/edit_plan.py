@@ -8,19 +8,23 @@ program that produces them once the application is stopped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
-from statestore.formats.kafka.edits.edited_records import TopicRecords, topic_records
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.kafka.broker.connection import BrokerAddress
+from statestore.formats.kafka.edits.delivery import CONFIG, PRODUCE, Delivery, Ends, delivery_of
+from statestore.formats.kafka.edits.edited_records import PARTITIONS, TopicRecords, topic_records
 from statestore.formats.kafka.edits.edited_store import EditedStore
 from statestore.formats.kafka.edits.record_files import (
+    PROGRAM,
     instructions,
     line_bytes,
     program,
+    program_command,
     record_file,
     write_instructions,
     write_records,
@@ -38,12 +42,17 @@ class EditableSource(Protocol):
 
 @dataclass(frozen=True)
 class KafkaEditPlan(EditPlan):
-    """Records by state. ``ends``: the offsets at which topics ended, by partition, where they are known."""
+    """Records by state. ``ends``: the offsets at which topics ended, by partition, where they are known.
+
+    ``delivery`` is where the records are to be produced, ``read`` what it checks the topics by (`Delivery.check`).
+    """
 
     source: EditableSource
     topics: Mapping[str, TopicRecords]
     general_notes: tuple[str, ...]
-    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    ends: Ends = field(default_factory=dict)
+    delivery: Delivery | None = None
+    read: Ends = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -83,6 +92,13 @@ class KafkaEditPlan(EditPlan):
         files = {state: record_file(self.topics[state].topic) for state in self.parts()}
         return self.source.with_records(path, files)
 
+    def deliver(self, path: str) -> Sequence[str]:
+        topics = self._topics()
+        if self.delivery is None or not topics:
+            return ()
+        command = program_command(f"{path}/{PROGRAM}", self.delivery.address.servers, self.ends)
+        return self.delivery.deliver(topics, self.read, path, command)
+
     def _topics(self) -> list[TopicRecords]:
         return [self.topics[state] for state in self.parts()]
 
@@ -90,35 +106,66 @@ class KafkaEditPlan(EditPlan):
         return instructions(self._topics(), self.ends, self.notes)
 
 
-def kafka_edit_plan(
-    source: EditableSource,
-    edits: Sequence[StateEdit],
-    options: EditOptions,
-    store: Callable[[str], EditedStore],
-    now: int,
-    notes: Callable[[Mapping[str, TopicRecords]], Sequence[str]],
-    ends: Callable[[str], Mapping[int, int]] = lambda _: {},
-) -> KafkaEditPlan:
-    """Return the plan of edits of states; ``store`` gives what is known of one, ``notes`` what its user must know.
+@dataclass(frozen=True)
+class EditedStores:
+    """What a source knows about its stores for an edit: ``store`` gives one by its name.
 
-    ``now`` is the time of the edit in milliseconds. ``ends``: the ends of a topic's partitions, where they are known.
-    Raises UnsupportedError EDIT_UNSUPPORTED, InvalidInputError EDIT_REFUSED, WRONG_VALUE or INVALID_OPTION.
+    ``notes``: what the user of records has to know. ``ends``: the ends of a store's topic, where they are known.
+    ``read``: the offsets behind the last record of each partition that the source has read, by which a delivery sees
+    that the topic has gained none. ``application`` is its id, ``brokers`` those that were read, where they are known.
+    """
+
+    store: Callable[[str], EditedStore]
+    notes: Callable[[Mapping[str, TopicRecords]], Sequence[str]]
+    ends: Callable[[str], Mapping[int, int]]
+    read: Callable[[str], Mapping[int, int]]
+    application: str | None = None
+    brokers: BrokerAddress | None = None
+
+
+def kafka_edit_plan(
+    source: EditableSource, edits: Sequence[StateEdit], options: EditOptions, stores: EditedStores, now: int
+) -> KafkaEditPlan:
+    """Return the plan of edits of states. ``now`` is the time of the edit in milliseconds.
+
+    Raises UnsupportedError EDIT_UNSUPPORTED, InvalidInputError EDIT_REFUSED, WRONG_VALUE or INVALID_OPTION; where the
+    records are to be produced, also the errors of `connected`.
     """
     if options.as_batch:
         raise UnsupportedError(
             ErrorCode.EDIT_UNSUPPORTED, "Kafka Streams has no batches, so an edit cannot be one; leave that option out"
         )
+    delivery = delivery_of(options.settings, stores.application, stores.brokers)
     topics: dict[str, TopicRecords] = {}
     for edit in edits:
-        found = store(edit.state)
+        found = stores.store(edit.state)
         if edit.state in topics:
             raise found.refused("found two edits of it, expected one that has all its rows")
+        if delivery is not None and found.partitions is None:
+            found = replace(found, partitions=_count(delivery, found, options))
         topics[edit.state] = topic_records(found, edit, options, now)
     written = {state: each for state, each in topics.items() if len(each.records)}
-    known = {each.topic: ends(state) for state, each in written.items()}
-    return KafkaEditPlan(
-        source, topics, tuple(notes(written)), {topic: offsets for topic, offsets in known.items() if offsets}
-    )
+    notes = list(stores.notes(written))
+    if delivery is None or not written:
+        known = {each.topic: stores.ends(state) for state, each in written.items()}
+        return KafkaEditPlan(source, topics, tuple(notes), {topic: ends for topic, ends in known.items() if ends})
+    read = {each.topic: stores.read(state) for state, each in written.items()}
+    ends = delivery.check(list(written.values()), read)
+    notes.append(f"The records are produced to {delivery.address} once the target is there.")
+    return KafkaEditPlan(source, topics, tuple(notes), ends, delivery, read)
+
+
+def _count(delivery: Delivery, store: EditedStore, options: EditOptions) -> int:
+    """The number of partitions that a topic has at the broker. Raises InvalidInputError INVALID_OPTION for another."""
+    count = delivery.partition_count(store.topic)
+    given = options.settings.get(PARTITIONS, str(count))
+    if given != str(count):
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"setting {PARTITIONS} is {shown(given)}, and {store.topic} has {count} at {delivery.address}; leave the "
+            "setting out",
+        )
+    return count
 
 
 def shared_notes(application: str, written: Mapping[str, TopicRecords]) -> list[str]:

@@ -45,6 +45,12 @@ OPTIONS = (
 )
 
 
+EDIT_SETTINGS = (
+    EngineOption("partitions", "int", "the number of partitions of a changelog, for new keys"),
+    EngineOption("produce", "text", "kafka://host:port: the records are produced there, and read again"),
+    EngineOption("produce_config", "text", "a file with librdkafka's settings for produce"),
+)
+"""What an edit can be asked for (`statestore.formats.kafka.edits`)."""
 SCHEMES = ("kafka",)
 """``kafka://host:port,host:port/topic``: a broker, and one topic of it or all changelogs."""
 
@@ -96,7 +102,5 @@ ENGINE = Engine(
     open_state,
     SCHEMES,
     includes_below=True,
-    edit_settings=(
-        EngineOption("partitions", "int", "the number of partitions of the changelog topics, where it is not known"),
-    ),
+    edit_settings=EDIT_SETTINGS,
 )

@@ -192,10 +192,11 @@ class ApplicationSource(Source):
 
     def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
         """The records that the changelogs of stores get. Raises as `kafka_edit_plan`."""
-        from statestore.formats.kafka.edit_plan import kafka_edit_plan
+        from statestore.formats.kafka.edit_plan import EditedStores, kafka_edit_plan
 
-        now = time.time_ns() // 1_000_000
-        return kafka_edit_plan(self, edits, options, self._edited_store, now, self._edit_notes)
+        now, name = time.time_ns() // 1_000_000, self.application.name
+        stores = EditedStores(self._edited_store, self._edit_notes, lambda _: {}, self._read_until, name)
+        return kafka_edit_plan(self, edits, options, stores, now)
 
     def with_records(self, path: str, files: Mapping[str, str]) -> ApplicationSource:
         """The application at ``path`` with the records in files there; ``files``: their names by store."""
@@ -243,6 +244,25 @@ class ApplicationSource(Source):
         at = self.at(state, VERSION)
         times = {} if not isinstance(at, VersionedAt) else at.stream_times()
         return replace(found, stream_times=times)
+
+    def _read_until(self, state: str) -> Mapping[int, int]:
+        """The offset behind the last one that each partition of a store has applied.
+
+        Raises InvalidInputError EDIT_REFUSED if it is unknown.
+        """
+        known: dict[int, int] = {}
+        for each in self.facts(state):
+            for (_, partition), offset in each.offsets.changelog.items():
+                if offset is None or self.application.process is None:
+                    raise InvalidInputError(
+                        ErrorCode.EDIT_REFUSED,
+                        f"store {state} of {self.path}: the offset of its changelog that it has applied is unknown "
+                        f"({each.partition.task}: {offset}), or written by a release before 2.8, so whether the topic "
+                        "has gained records since is unknown; edit the topic of the broker itself, or run the program "
+                        "in the target",
+                    )
+                known[partition] = offset + 1
+        return known
 
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
         from statestore.formats.kafka.edit_plan import shared_notes

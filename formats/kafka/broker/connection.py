@@ -1,8 +1,8 @@
 """Connections to a broker through ``confluent-kafka``, which is loaded when a broker is asked for.
 
-Nothing is written: no group is joined, no offset is committed, no topic is created. Security settings stand in a file
-of properties as librdkafka names them (``security.protocol=SASL_SSL``). The file is read anew for each connection, and
-neither its path nor its content is part of a message.
+A reader writes nothing: no group is joined, no offset is committed, no topic is created. Security settings stand in a
+file of properties as librdkafka names them (``security.protocol=SASL_SSL``). The file is read anew for each connection,
+and neither its path nor its content is part of a message.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ _OWN = {
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """Brokers as ``host:port,host:port``, and the path of a file with settings. Holds no connection."""
+    """Brokers as ``host:port,host:port``, and the path of a file with settings. Holds no connection.
+
+    ``option`` is what has named the file.
+    """
 
     servers: str
     config: str | None = field(default=None, repr=False)
+    option: str = field(default=_OPTION, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"kafka://{self.servers}"
@@ -71,8 +75,8 @@ class Connection:
         return InvalidInputError(
             ErrorCode.NO_ACCESS,
             f"{self.address}: no answer from a broker ({reason}); check the address, that the addresses which brokers "
-            "advertise (advertised.listeners) are reached from here, and for TLS or SASL the file of option "
-            "consumerConfig",
+            "advertise (advertised.listeners) are reached from here, and for TLS or SASL the file of "
+            f"{self.address.option}",
         )
 
 
@@ -81,18 +85,18 @@ def changed(address: BrokerAddress, found: str) -> ConflictError:
     return ConflictError(ErrorCode.KAFKA_LOG_CHANGED, f"{address}: {found}; read again")
 
 
-def address_of(location: Location, config: str | None) -> BrokerAddress:
-    """The brokers of a location. Raises InvalidInputError INVALID_LOCATION; loads nothing."""
+def address_of(location: Location, config: str | None, option: str = _OPTION) -> BrokerAddress:
+    """The brokers of a location; ``option`` has named the file. Raises InvalidInputError INVALID_LOCATION."""
     form = "expected kafka://host:port/topic, or kafka://host:port for all changelogs"
     if "@" in location.authority or location.options:
         raise InvalidInputError(
             ErrorCode.INVALID_LOCATION,
-            f"{location}: found a user or options in the address; {form}, and settings in the file of {_OPTION}",
+            f"{location}: found a user or options in the address; {form}, and settings in the file of {option}",
         )
     servers = [_SERVER.fullmatch(server) for server in location.authority.split(",")]
     if not all(server and int(server[1] or 1) in range(1, 1 << 16) for server in servers):
         raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"{location}: {form}")
-    return BrokerAddress(location.authority, config)
+    return BrokerAddress(location.authority, config, option)
 
 
 @contextmanager
@@ -103,42 +107,69 @@ def connected(address: BrokerAddress) -> Iterator[Connection]:
     brokers that do not answer or refuse.
     """
     client = _client()
-    given = _settings(address.config)
     said: list[str] = []
-    settings: dict[str, Any] = {
-        "isolation.level": "read_committed",
-        "check.crcs": True,
-        "fetch.wait.max.ms": 50,
-        "fetch.queue.backoff.ms": 10,
-        "queued.max.messages.kbytes": 32 << 10,
+    consumer = _made(address, client, client.Consumer, {**_READING, **_common(address, said), **_READERS_OWN})
+    try:
+        yield Connection(address, client, consumer, said)
+    finally:
+        consumer.close()
+
+
+def administrator(address: BrokerAddress) -> Connection:
+    """A connection that asks about groups, topics and their ends; it need not be closed. Raises as `connected`."""
+    client = _client()
+    said: list[str] = []
+    importlib.import_module("confluent_kafka.admin")
+    return Connection(address, client, _made(address, client, client.admin.AdminClient, _common(address, said)), said)
+
+
+def producer_settings(address: BrokerAddress) -> dict[str, Any]:
+    """The settings of a producer. Raises InvalidInputError INVALID_OPTION."""
+    return {**_common(address, []), "logger": _silent()}
+
+
+_READING: Mapping[str, Any] = {
+    "isolation.level": "read_committed",
+    "check.crcs": True,
+    "fetch.wait.max.ms": 50,
+    "fetch.queue.backoff.ms": 10,
+    "queued.max.messages.kbytes": 32 << 10,
+}
+_READERS_OWN: Mapping[str, Any] = {
+    "group.id": "statestore",  # the client wants a name; no group of it is made
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": False,
+}
+
+
+def _common(address: BrokerAddress, said: list[str]) -> dict[str, Any]:
+    """The settings of every client of a broker; the newest errors of its connections go to ``said``."""
+    given = _settings(address)
+    return {
         "socket.connection.setup.timeout.ms": int(ANSWER_S * 1000),
         "log_level": 0,
         "client.id": "statestore",
         **given,
         "bootstrap.servers": address.servers,
-        "group.id": "statestore",  # the client wants a name; no group of it is made
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "error",
-        "allow.auto.create.topics": False,
         "error_cb": lambda error: said.append(_scrubbed(error.str(), given)),
     }
+
+
+def _made(address: BrokerAddress, client: Any, kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
     try:
-        consumer = client.Consumer(settings, logger=_silent())
+        return kind(dict(settings), logger=_silent())
     except (client.KafkaException, TypeError, ValueError) as error:
         # The text may hold a value; only the name of the setting is shown.
-        named = sorted((name for name in given if name in str(error)), key=len)
+        named = sorted((name for name in _settings(address) if name in str(error)), key=len)
         what = f"setting {named[-1]!r}" if named else "a setting"
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION,
-            f"{_OPTION}: the client refuses {what}; expected names and values of librdkafka, such as "
+            f"{address.option}: the client refuses {what}; expected names and values of librdkafka, such as "
             "security.protocol=SASL_SSL, sasl.mechanism, sasl.username",
         ) from None
-    try:
-        yield Connection(address, client, consumer, said)
-    finally:
-        consumer.close()
 
 
 def _client() -> Any:
@@ -152,17 +183,18 @@ def _client() -> Any:
         ) from None
 
 
-def _settings(path: str | None) -> dict[str, str]:
-    """The settings in a file: a line each, ``name=value``; lines that begin with # are comments."""
-    if path is None:
+def _settings(address: BrokerAddress) -> dict[str, str]:
+    """The settings in the file of an address: a line each, ``name=value``; lines that begin with # are comments."""
+    if address.config is None:
         return {}
     try:
-        with Path(path).open("rb") as file:
+        with Path(address.config).open("rb") as file:
             text = file.read(_MOST_BYTES).decode()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
         raise InvalidInputError(
-            ErrorCode.INVALID_OPTION, f"{_OPTION}: the file cannot be read ({reason}); name a file of properties"
+            ErrorCode.INVALID_OPTION,
+            f"{address.option}: the file cannot be read ({reason}); name a file of properties",
         ) from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -171,12 +203,13 @@ def _settings(path: str | None) -> dict[str, str]:
             continue
         if not equals:
             raise InvalidInputError(
-                ErrorCode.INVALID_OPTION, f"{_OPTION}: line {number} of the file has no '='; expected name=value"
+                ErrorCode.INVALID_OPTION,
+                f"{address.option}: line {number} of the file has no '='; expected name=value",
             )
         if name in _OWN:
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION,
-                f"{_OPTION}: line {number} of the file sets {shown(name)}, which a reader of changelogs sets itself; "
+                f"{address.option}: line {number} of the file sets {shown(name)}, which statestore sets itself; "
                 "remove the line",
             )
         found[name] = value

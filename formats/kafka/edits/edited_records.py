@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.edits import EditOptions, StateEdit
@@ -110,6 +111,11 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
         _check_times(store, plan, rows, parts[-1], times, options)
         _check_derived(store, edit, chosen, rows, options)
     found = _ordered(store, parts)
+    if pc.any(pc.equal(found.column("timestamp"), 0)).as_py():
+        raise store.refused(
+            "found a record of 1970-01-01T00:00:00, which clients of Kafka other than Java's take for a record without "
+            "a time; give another time"
+        )
     if store.kind.segmented and store.retention is None and len(found):
         notes.append(
             f"{store.where}: its retention was not given (option retention), so it was not checked that no row of the "

@@ -12,11 +12,17 @@ import argparse
 import json
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 SECONDS = 30.0
+TRIES = 4
+TRANSACTION_MS = 300_000
+"""How long a broker lets the transaction be open: a program that dies holds back readers for no longer."""
+Headers = list[tuple[str, bytes | None]]
+Record = tuple[str, int, int, bytes, bytes | None, Headers]
+"""Topic, partition, timestamp, key, value and headers."""
 
 
 def main(arguments: Sequence[str]) -> str:
@@ -27,7 +33,10 @@ def main(arguments: Sequence[str]) -> str:
         return f"{given.folder}: no file of records, so nothing is to be done"
     config = {"bootstrap.servers": given.servers, **_config(given.config)}
     _check_topics(config, files, dict(map(_expected, given.expect_end)))
-    count = _produce(config, files)
+    try:
+        count = write_all(config, (record for file in files for record in _records(file)))
+    except OutcomeUnknown as error:
+        sys.exit(f"{error}; the options --expect-end of the instructions keep a second run from writing twice")
     return f"{count} records written to {', '.join(file.stem for file in files)}"
 
 
@@ -66,7 +75,7 @@ def _check_topics(config: dict[str, str], files: Sequence[Path], expected: dict[
             found = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
             if found.error is not None or not found.partitions:
                 sys.exit(f"topic {topic}: {found.error or 'no partition'}; nothing was written")
-            wanted = {record["partition"] for record in _records(file)}
+            wanted = {record[1] for record in _records(file)}
             if not wanted <= set(found.partitions):
                 sys.exit(f"topic {topic} has partitions {sorted(found.partitions)}, expected {sorted(wanted)}, too")
             for partition, end in expected.get(topic, {}).items():
@@ -80,45 +89,72 @@ def _check_topics(config: dict[str, str], files: Sequence[Path], expected: dict[
         consumer.close()
 
 
-def _produce(config: dict[str, str], files: Sequence[Path]) -> int:
+class OutcomeUnknown(RuntimeError):
+    """The broker has not said whether the transaction was committed."""
+
+
+def write_all(config: Mapping[str, Any], records: Iterable[Record]) -> int:
+    """Write records to their topics in one transaction, and return their number.
+
+    Raises OutcomeUnknown where the broker did not answer the commit; after any other error nothing was written.
+    """
     from confluent_kafka import Producer
 
     failed: list[Any] = []
-    producer = Producer({**config, "transactional.id": f"statestore-edit-{uuid.uuid4()}", "acks": "all"})
+    own = {"transactional.id": f"statestore-edit-{uuid.uuid4()}", "acks": "all"}
+    producer = Producer({"transaction.timeout.ms": TRANSACTION_MS, **config, **own})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
     count = 0
     try:
-        for file in files:
-            for record in _records(file):
-                _send(producer, file.stem, record, failed)
-                count += 1
+        for record in records:
+            _send(producer, record, failed)
+            count += 1
         producer.flush()
         if failed:
             raise RuntimeError(f"a record was not taken: {failed[0]}")
-        producer.commit_transaction()
     except BaseException:
         producer.abort_transaction()
         raise
+    _commit(producer)
     return count
 
 
-def _send(producer: Any, topic: str, record: dict[str, Any], failed: list[Any]) -> None:
+def _commit(producer: Any) -> None:
+    from confluent_kafka import KafkaException
+
+    for _ in range(TRIES):
+        try:
+            producer.commit_transaction(SECONDS)
+        except KafkaException as error:
+            problem = error.args[0]
+            if problem.txn_requires_abort():
+                producer.abort_transaction()
+                raise
+            if not problem.retriable():
+                raise OutcomeUnknown(f"{problem.str()}; whether the records were committed is unknown") from error
+        else:
+            return
+    raise OutcomeUnknown(f"no answer to the commit in {TRIES * SECONDS:.0f} s; whether it was done is unknown")
+
+
+def _send(producer: Any, record: Record, failed: list[Any]) -> None:
     def delivered(error: Any, _: Any) -> None:
         if error is not None:
             failed.append(error)
 
-    value = {
-        "partition": record["partition"],
-        "timestamp": record["timestamp"],
-        "key": bytes.fromhex(record["key"]),
-        "value": _bytes(record["value"]),
-        "headers": [(each["name"], _bytes(each["value"])) for each in record["headers"]],
-        "on_delivery": delivered,
-    }
+    topic, partition, timestamp, key, value, headers = record
     while True:
         try:
-            producer.produce(topic, **value)
+            producer.produce(
+                topic,
+                value,
+                key,
+                partition=partition,
+                timestamp=timestamp,
+                headers=headers,
+                on_delivery=delivered,
+            )
             break
         except BufferError:  # the queue is full
             producer.poll(SECONDS)
@@ -129,10 +165,13 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
 
-def _records(file: Path) -> Iterator[dict[str, Any]]:
+def _records(file: Path) -> Iterator[Record]:
     with file.open(encoding="utf-8") as lines:
         for line in lines:
-            yield json.loads(line)
+            found: dict[str, Any] = json.loads(line)
+            headers = [(each["name"], _bytes(each["value"])) for each in found["headers"]]
+            key = bytes.fromhex(found["key"])
+            yield file.stem, found["partition"], found["timestamp"], key, _bytes(found["value"]), headers
 
 
 if __name__ == "__main__":

@@ -83,12 +83,7 @@ def instructions(topics: Sequence[TopicRecords], ends: Mapping[str, Mapping[int,
         f"- `{record_file(each.topic)}`: {len(each.records)} records for `{each.topic}`, {each.erased} of them deletes"
         for each in topics
     ] or ["- none: the edit changes nothing"]
-    expected = [
-        option
-        for topic, offsets in sorted(ends.items())
-        for option in ("--expect-end", f"{topic}={','.join(f'{at}:{end}' for at, end in sorted(offsets.items()))}")
-    ]
-    command = " ".join([f"python {PROGRAM} HOST:PORT", *expected])
+    command = program_command(PROGRAM, "HOST:PORT", ends)
     return "\n".join(
         [
             "# Records that edit a Kafka Streams application's state",
@@ -112,3 +107,13 @@ def instructions(topics: Sequence[TopicRecords], ends: Mapping[str, Mapping[int,
             "",
         ]
     )
+
+
+def program_command(program: str, servers: str, ends: Mapping[str, Mapping[int, int]]) -> str:
+    """The command that runs the program, which refuses topics that no longer end where they are to."""
+    expected = [
+        option
+        for topic, offsets in sorted(ends.items())
+        for option in ("--expect-end", f"{topic}={','.join(f'{at}:{end}' for at, end in sorted(offsets.items()))}")
+    ]
+    return " ".join([f"python {program} {servers}", *expected])

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs as pafs
 import pytest
 from confluent_kafka import Producer
 from support.kafka.edits import (
+    VERSION,
     edit_of,
     made_changelog,
     planned,
@@ -35,8 +37,13 @@ from support.kafka.running.application_reads import stores_file_of
 from support.kafka.running.broker import Broker, Record
 from support.kafka.running.random_input import START_MS, random_records
 
-from statestore.formats.edits import EditPlan
+from statestore.catalog.edits.apply import apply_edit
+from statestore.catalog.edits.receipt import read_receipt
+from statestore.formats.edits import EditOptions, EditPlan
+from statestore.formats.engine import Source
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.kafka.edits.record_files import program
+from statestore.formats.places.folder import Folder
 
 pytestmark = pytest.mark.slow
 pytest_plugins = ["support.kafka.running.broker_fixtures"]
@@ -51,9 +58,10 @@ PARTS = (
     Part("peaks", "window", "long", "integer", {"window_size_ms": WINDOW_MS, "retention_ms": 10**9}),
     Part("carts", "session-count", "integer", "long", {"gap_ms": 1_200, "grace_ms": 10**9}),
 )
+EXACTLY_ONCE = {"processing.guarantee": "exactly_once_v2"}
 APPLICATIONS = (
     Description("till", PARTS),
-    Description("vault", PARTS, config={"processing.guarantee": "exactly_once_v2"}),
+    Description("vault", PARTS, config=EXACTLY_ONCE),
 )
 NEW_KEYS: Mapping[str, Any] = {"string": "a new key", "long": 77, "integer": 4242}
 NEW_VALUES: Mapping[str, Any] = {"string": "repaired", "long": 1_000, "integer": 1_000}
@@ -110,18 +118,27 @@ def test_an_application_goes_on_from_the_edited_state(
             removed, added, after[part.name] = edited(part, before[part.name])
             tables = (rows_table(source, part.name, rows) for rows in (removed, added))
             edits.append(edit_of(source, part.name, *tables))
-        plan = planned(source, *edits, settings={"partitions": "2"})
+        produced = description.config == EXACTLY_ONCE
+        named_settings = {"produce": f"kafka://{broker.address}"} if produced else {"partitions": "2"}
+        plan = planned(source, *edits, settings=named_settings)
         target = tmp_path / "target"
-        written(plan, target)
+        if produced:
+            receipt = apply_edit(source, VERSION, edits, target, EditOptions(settings=named_settings))
+            assert len([note for note in receipt.notes if note.startswith("Produced to")]) == len(PARTS)
+            kept = read_receipt(Folder(pafs.LocalFileSystem(), str(target)))
+            assert kept is not None and kept.notes == receipt.notes
+        else:
+            written(plan, target)
         # What the target shows before anything is produced is what the application has afterwards.
         seen = plan.opened(str(target))
         for part in PARTS:
             wanted = rows_table(seen, part.name, after[part.name]).to_pylist()
             assert sorted(map(repr, state_table(seen, part.name).to_pylist())) == sorted(map(repr, wanted))
 
-        done = produce(target, broker.address)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(f"{3 * len(PARTS)} records written")
+        if not produced:
+            done = produce(target, broker.address)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.startswith(f"{3 * len(PARTS)} records written")
         if wiped:
             [note] = [note for note in plan.notes if "delete these folders" in note]
             tasks = list(application.state_directory.glob("*_*"))
@@ -172,8 +189,7 @@ def table_application(
 ) -> Iterator[Application]:
     """A running application with one table in three partitions."""
     name = request.node.name.removeprefix("test_").replace("_", "-")[:40]
-    exactly_once = {"processing.guarantee": "exactly_once_v2"}
-    with running_application(programs, tmp_path, broker, Description(name, PARTS[1:2], 3, exactly_once)) as application:
+    with running_application(programs, tmp_path, broker, Description(name, PARTS[1:2], 3, EXACTLY_ONCE)) as application:
         put_input(application)
         application.wait()
         yield application
@@ -242,3 +258,53 @@ def test_a_topic_that_is_not_there_is_named(broker: Broker, tmp_path: Path) -> N
     done = produce(target, broker.address)
     assert done.returncode == 1 and "topic no-such-changelog" in done.stderr
     assert "nothing was written" in done.stderr
+
+
+# Records that the edit itself produces
+
+
+def edited_into(target: Path, broker: Broker, source: Source, state: str, removed: list[Row], added: list[Row]) -> None:
+    """Apply an edit that produces its records to the broker."""
+    edit = edit_of(source, state, *(rows_table(source, state, rows) for rows in (removed, added)))
+    apply_edit(source, VERSION, [edit], target, EditOptions(settings={"produce": f"kafka://{broker.address}"}))
+
+
+def test_records_are_produced_only_while_the_topic_is_as_it_was_read(table: Application, tmp_path: Path) -> None:
+    topic, broker, stores = table.changelog("prices"), table.broker, stores_file_of(table)
+    before = answers(table)["prices"]
+    removed, added, after = edited(table.description.parts[0], before)
+    in_topic = source_at(f"kafka://{broker.address}", stores)
+    with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*group .* has \d members.*the application runs"):
+        edited_into(tmp_path / "no", broker, in_topic, topic, removed, added)
+    table.close()
+
+    directory = source_at(table.state_directory, stores)
+    edited_into(tmp_path / "first", broker, directory, "prices", removed, added)
+    count = len(broker.records(topic))
+    # The directory does not know the records of its first edit, and the topic does.
+    with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*partition \d of .* has records from offset \d+ on"):
+        edited_into(tmp_path / "no", broker, directory, "prices", removed, added)
+    assert len(broker.records(topic)) == count and not (tmp_path / "no").exists()
+    in_topic = source_at(f"kafka://{broker.address}", stores)
+    edited_into(tmp_path / "second", broker, in_topic, topic, [after[0]], [])
+    table.start()
+    table.wait()
+    assert shown(answers(table)["prices"]) == shown(after[1:])
+
+
+def test_a_target_whose_records_were_not_taken_says_how_they_are_produced(table: Application, tmp_path: Path) -> None:
+    """A record that the broker does not take leaves the topic as it was; the command of the error is refused, too."""
+    topic, broker, target = table.changelog("prices"), table.broker, tmp_path / "target"
+    before = answers(table)["prices"]
+    table.close()
+    source = source_at(f"kafka://{broker.address}", stores_file_of(table))
+    count = len(broker.records(topic))
+    large = {**before[0], "value": "x" * (4 << 20)}
+    with pytest.raises(StateStoreError, match=r"EDIT_NOT_DELIVERED.*nothing was produced.*[Tt]oo large") as found:
+        edited_into(target, broker, source, topic, [before[0]], [large])
+    assert len(broker.records(topic)) == count and (target / "edit.json").exists()
+    command = found.value.message.rpartition("type: ")[2].split()
+    assert command[:2] == ["python", f"{target}/produce.py"]
+    again = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, timeout=120, check=False)
+    assert again.returncode == 1 and "too large" in again.stderr.lower()
+    assert len(broker.records(topic)) == count

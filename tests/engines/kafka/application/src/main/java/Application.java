@@ -12,6 +12,7 @@ import java.util.Properties;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
@@ -175,10 +176,12 @@ public final class Application {
         return stores;
     }
 
-    private JsonNode close() {
+    /** Closes the application, and ends its membership in its group, which would last for the session timeout. */
+    private JsonNode close() throws Exception {
         if (!streams.close(Duration.ofMillis(PATIENCE_MS))) {
             throw new IllegalStateException("the application does not close: " + streams.state());
         }
+        admin.removeMembersFromConsumerGroup(id, new RemoveMembersFromConsumerGroupOptions()).all().get();
         return JsonNodeFactory.instance.nullNode();
     }
 }
