@@ -122,6 +122,11 @@ class EditPlan(ABC):
         """
         return ()
 
+    @property
+    def dropped(self) -> Collection[str]:
+        """States of the source that the target lacks, because settings of the edit say so."""
+        return ()
+
     @abstractmethod
     def copied(self) -> Iterator[CopiedFile]:
         """The files that the target has as they are."""

@@ -8,7 +8,8 @@ it is there, the folder is no snapshot.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
+from statestore.formats.flink.asked_settings import AskedSettings, asked_settings, check_settings, notes_of_settings
 from statestore.formats.flink.edited_operators import (
     CANONICAL,
     EditedOperator,
@@ -23,36 +25,40 @@ from statestore.formats.flink.edited_operators import (
     edited_operators,
     notes_of,
 )
-from statestore.formats.flink.edits.changed_rows import changed_groups, changing
-from statestore.formats.flink.edits.keyed_stream import Put, WrittenStream, write_stream
+from statestore.formats.flink.edits.keyed_stream import Put
 from statestore.formats.flink.edits.metadata_splice import (
     KEY_GROUPS,
     SAVEPOINT,
     MetadataSpans,
     handles_outside,
+    head_bytes,
     keyed_bytes,
     metadata_spans,
     named_in_folder,
     relative_bytes,
     spliced,
 )
+from statestore.formats.flink.edits.other_groups import OtherGroups
 from statestore.formats.flink.edits.state_changes import unsupported
-from statestore.formats.flink.edits.stored_rows import rows_by_group
 from statestore.formats.flink.snapshot.file_places import StoredHandle
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
     FileHandle,
     KeyGroupHandle,
     RelativeHandle,
-    RocksHandle,
     SegmentHandle,
     UnreadableHandle,
 )
+from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Place, Subtask
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, Located, handles_bytes
 from statestore.formats.flink.snapshot.snapshot_names import METADATA
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
-from statestore.formats.flink.streams.stored_states import header_bytes
-from statestore.formats.kernels.arrays import Bools
+from statestore.formats.flink.written_operators import (
+    WrittenOperator,
+    key_group_ranges,
+    write_moved,
+    write_subtask,
+)
 
 _FIRST_WITH_RELATIVE = _BEFORE_SAVEPOINTS = 3
 
@@ -74,19 +80,22 @@ class SegmentPart:
 
 
 @dataclass(frozen=True)
-class _Stream:
-    """A stream that was written; ``met`` is a mask of the changes that were found in it, by state."""
+class OperatorPart:
+    """The keyed state of all subtasks of an operator, which moves to the key groups of another max parallelism."""
 
-    written: WrittenStream
-    met: Mapping[str, Bools]
+    operator: str
+
+
+StreamsPart = SubtaskPart | OperatorPart
+_Part = SubtaskPart | OperatorPart | SegmentPart
 
 
 @dataclass(frozen=True, eq=False)
 class FlinkEditPlan(EditPlan):
     """The plan of an edit of one snapshot.
 
-    ``rewritten`` are operators whose keyed state is written anew without an edit, by their ids. ``streams`` are those
-    that this process wrote.
+    ``rewritten`` are operators whose keyed state is written anew without an edit, by their ids. ``written`` are the
+    parts that this process wrote.
     """
 
     source: FlinkSnapshots
@@ -94,7 +103,7 @@ class FlinkEditPlan(EditPlan):
     edits: tuple[StateEdit, ...]
     options: EditOptions
     rewritten: frozenset[str] = frozenset()
-    streams: dict[SubtaskPart, _Stream] = field(default_factory=dict, repr=False)
+    written: dict[StreamsPart, WrittenOperator] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return FlinkEditPlan, (self.source, self.number, self.edits, self.options, self.rewritten)
@@ -117,9 +126,31 @@ class FlinkEditPlan(EditPlan):
         return metadata_spans(self._snapshot.files.metadata_bytes(), self._snapshot.files.path)
 
     @cached_property
+    def _asked(self) -> AskedSettings:
+        return asked_settings(self._snapshot, self.options.settings)
+
+    @cached_property
     def _operators(self) -> Mapping[str, EditedOperator]:
-        found = edited_operators(self.source, self.number, self.edits, self.rewritten)
+        asked = self._asked
+        others = {*self.rewritten, *asked.without}
+        if asked.max_parallelism is not None:
+            moved = [each for each in self._kept_operators if each.max_parallelism != asked.max_parallelism]
+            others |= {each.id for each in moved if any(map(_has_keyed, each.subtasks))}
+        others -= asked.dropped
+        found = edited_operators(self.source, self.number, self.edits, others, asked.without)
         return {each.id: each for each in found}
+
+    @property
+    def _kept_operators(self) -> Sequence[OperatorSnapshot]:
+        """The operators of the source that the target has, too."""
+        return [each for each in self._snapshot.metadata.operators if each.id not in self._asked.dropped]
+
+    def _moves(self, operator: EditedOperator) -> OtherGroups | None:
+        """The change of the max parallelism of an operator, None where it stays."""
+        after, key = self._asked.max_parallelism, self._snapshot.stored(operator.id).key
+        if after is None or after == operator.groups or key is None:
+            return None
+        return OtherGroups(key, operator.groups, after, operator.origin)
 
     def check(self) -> None:
         """Raise the errors of the edit that follow from its rows and the metadata (`Source.edit_plan`)."""
@@ -130,7 +161,8 @@ class FlinkEditPlan(EditPlan):
                 f"found version {metadata.version} of the metadata, whose files have absolute paths; restore the job "
                 "with Flink 1.13 or later, take a savepoint and edit that",
             )
-        for found in metadata.operators:
+        check_settings(self._snapshot, self._asked, [each.state for each in self.edits])
+        for found in self._kept_operators:
             for subtask in found.subtasks:
                 if isinstance(subtask.managed_keyed, ChangelogHandle | UnreadableHandle):
                     raise unsupported(
@@ -139,6 +171,9 @@ class FlinkEditPlan(EditPlan):
                     )
         for operator in self._operators.values():
             operator.check()
+            if (moves := self._moves(operator)) is not None:
+                moves.check()
+                operator.header(range(len(operator.stored)))
 
     @property
     def notes(self) -> Sequence[str]:
@@ -150,28 +185,34 @@ class FlinkEditPlan(EditPlan):
             )
         if self._snapshot.metadata.version <= _BEFORE_SAVEPOINTS and SAVEPOINT in map(self._type, self.parts()):
             found.append("the target needs Flink 1.13 or later, whose savepoints have its form")
+        found += notes_of_settings(self._snapshot, self._asked)
         for operator in self._operators.values():
             found += notes_of(operator)
         return found
+
+    @property
+    def dropped(self) -> Collection[str]:
+        return [name for state, name in self.source.names().items() if self._asked.is_dropped(state)]
 
     # Files
 
     @cached_property
     def _names(self) -> Mapping[StoredHandle, str]:
         """The names in the target's folder of the files of all handles that stay."""
-        replaced = [
-            handle
+        replaced = {
+            id(subtask.managed_keyed)
             for each in self._metadata.parsed.operators
             if each.id in self._operators
             for subtask in each.subtasks
-            if (handle := subtask.managed_keyed) is not None
-        ]
+        }
+        gone = {Place("operator", each) for each in self._asked.dropped}
         names: dict[StoredHandle, str] = {}
-        taken = {METADATA, *(_stream_name(self._operators[part.operator], part.place) for part in self._subtasks())}
+        streams = (_stream_name(each, index) for each in self._operators for index in self._indexes(each))
+        taken = {METADATA, *streams}
         by_place: dict[tuple[str, int], str] = {}
         kept: list[StoredHandle] = [
             each
-            for each in handles_outside(self._metadata, replaced)
+            for each in handles_outside(self._metadata, lambda found: id(found) in replaced or found in gone)
             if isinstance(each, FileHandle | RelativeHandle | SegmentHandle)
         ]
         for stored in sorted(dict.fromkeys(kept), key=lambda each: not isinstance(each, RelativeHandle)):
@@ -182,6 +223,17 @@ class FlinkEditPlan(EditPlan):
                 taken.add(by_place[place])
             names[stored] = by_place[place]
         return names
+
+    def _indexes(self, number: str) -> Sequence[int]:
+        """The numbers of the subtasks of an operator that get a stream."""
+        operator = self._operators[number]
+        return operator.indexes if self._moves(operator) is None else range(len(self._ranges(operator)))
+
+    def _ranges(self, operator: EditedOperator) -> list[tuple[int, int]]:
+        """The key groups of each subtask with the other max parallelism: the first, and how many."""
+        found, groups = self._snapshot.operator(operator.id), self._asked.max_parallelism
+        assert found is not None and groups is not None
+        return key_group_ranges(groups, found.parallelism)
 
     def _located(self, handle: StoredHandle) -> Located:
         return self._snapshot.files.locate(handle)
@@ -194,12 +246,16 @@ class FlinkEditPlan(EditPlan):
                 found = self._located(handle)
                 yield CopiedFile(found.folder, found.name, name, found.file_size)
 
-    def parts(self) -> Sequence[SubtaskPart | SegmentPart]:
+    def parts(self) -> Sequence[_Part]:
         segments = {name: each for each, name in self._names.items() if isinstance(each, SegmentHandle)}
-        return [*self._subtasks(), *(SegmentPart(each, name) for name, each in segments.items())]
+        return [*self._streams(), *(SegmentPart(each, name) for name, each in segments.items())]
 
-    def _subtasks(self) -> list[SubtaskPart]:
-        return [SubtaskPart(each.id, place) for each in self._operators.values() for place in range(len(each.stored))]
+    def _streams(self) -> list[StreamsPart]:
+        found: list[StreamsPart] = []
+        for number, each in self._operators.items():
+            whole = self._moves(each) is not None
+            found += [OperatorPart(number)] if whole else [SubtaskPart(number, at) for at in range(len(each.stored))]
+        return found
 
     def written_bytes(self) -> int:
         operators = (self._snapshot.operator(number) for number in self._operators)
@@ -207,63 +263,87 @@ class FlinkEditPlan(EditPlan):
         segments = sum(each.handle.size for each in self.parts() if isinstance(each, SegmentPart))
         return streams + segments + len(self._metadata.data)
 
-    def write(self, part: SubtaskPart | SegmentPart, target: Target) -> Mapping[str, int]:
+    def write(self, part: _Part, target: Target) -> Mapping[str, int]:
         if isinstance(part, SegmentPart):
             with self._snapshot.files.open_at(part.handle) as source, target.create(part.name) as out:
                 for at in range(0, source.size, PIECE_BYTES):
                     out.write(source.read_at(at, PIECE_BYTES))
             return {part.name: part.handle.size}
-        name = _stream_name(self._operators[part.operator], part.place)
-        with target.create(name) as out:
-            self.streams[part] = self._stream(part, out.write)
-        return {name: self.streams[part].written.bytes}
 
-    def _stream(self, part: SubtaskPart, put: Put) -> _Stream:
-        """Write the stream of a subtask's keyed state, with its changes."""
-        operator = self._operators[part.operator]
-        rows, changes = operator.rows(part.place), operator.changes(part.place)
-        work, handle = changing(changes), rows.stored.handle
-        assert isinstance(handle, KeyGroupHandle | RocksHandle)
-        first, groups = handle.first_group, handle.groups
-        header = header_bytes(rows.files, handle)
-        found = changed_groups(work, rows_by_group(rows), first, groups) if changes else rows_by_group(rows)
-        written = write_stream(put, header, first, groups, found)
-        states = rows.stored.header.states
-        return _Stream(written, {states[number].name: each for number, each in work.met.items()})
+        @contextmanager
+        def opened(name: str) -> Iterator[Put]:
+            with target.create(name) as out:
+                yield out.write
+
+        self.written[part] = self._write(part, opened)
+        streams = zip(self._stream_names(part), self.written[part].streams, strict=True)
+        return {name: stream.bytes for name, (_, stream) in streams}
+
+    def _stream_names(self, part: StreamsPart) -> list[str]:
+        if isinstance(part, SubtaskPart):
+            return [_stream_name(part.operator, self._operators[part.operator].indexes[part.place])]
+        return [_stream_name(part.operator, index) for index in self._indexes(part.operator)]
+
+    def _write(self, part: StreamsPart, opened: Callable[[str], AbstractContextManager[Put]]) -> WrittenOperator:
+        """Write the streams of a part, by what ``opened`` opens under their names."""
+        operator, names = self._operators[part.operator], self._stream_names(part)
+        if isinstance(part, SubtaskPart):
+            with opened(names[0]) as put:
+                return write_subtask(operator, part.place, put)
+        moves = self._moves(operator)
+        assert moves is not None
+        return write_moved(operator, moves, self._ranges(operator), lambda index: opened(names[index]))
 
     def finish(self, target: Target) -> Mapping[str, int]:
         """Write ``_metadata``. What another process wrote is measured by going over it once more."""
-        for part in self._subtasks():
-            if part not in self.streams:
-                self.streams[part] = self._stream(part, lambda piece: None)
+        for part in self._streams():
+            if part not in self.written:
+                self.written[part] = self._write(part, lambda name: nullcontext(lambda piece: None))
         self._check_met()
-        new: dict[int, bytes] = {}
-        for found in self._metadata.parsed.operators:
-            if found.id in self._operators:
-                handles = [each.managed_keyed for each in found.subtasks if each.managed_keyed is not None]
-                for place, handle in enumerate(handles):
-                    new[id(handle)] = self._handle(SubtaskPart(found.id, place), handle.first_group)
-        data = spliced(self._metadata, lambda each: new.get(id(each)) or named_in_folder(each, self._names))
+        places = self._new_places()
+        data = spliced(
+            self._metadata,
+            lambda each: places.get(each) if isinstance(each, Place) else named_in_folder(each, self._names),
+        )
         with target.create(METADATA) as out:
             out.write(data)
         return {METADATA: len(data)}
 
-    def _handle(self, part: SubtaskPart, first_group: int) -> bytes:
-        stream = self.streams[part].written
-        name = _stream_name(self._operators[part.operator], part.place)
-        return keyed_bytes(self._type(part), first_group, stream.offsets, relative_bytes(name, stream.bytes))
+    def _new_places(self) -> Mapping[Place, bytes]:
+        """The bytes of the places in the metadata that change."""
+        asked, version = self._asked, self._metadata.parsed.version
+        places = {Place("operator", each): b"" for each in asked.dropped}
+        if places:
+            places[Place("number")] = len(self._kept_operators).to_bytes(4, "big")
+        for each in self._kept_operators:
+            head = asked.head(each)
+            if head != each:
+                places[Place("head", each.id)] = head_bytes(head, version)
+        for part in self._streams():
+            indexes = self._indexes(part.operator)
+            indexes = [indexes[part.place]] if isinstance(part, SubtaskPart) else indexes
+            streams = zip(indexes, self._stream_names(part), self.written[part].streams, strict=True)
+            for index, name, (first, stream) in streams:
+                handle = keyed_bytes(self._type(part), first, stream.offsets, relative_bytes(name, stream.bytes))
+                places[Place("keyed", part.operator, index)] = handle
+        return places
 
-    def _type(self, part: SubtaskPart | SegmentPart) -> bytes:
+    def _type(self, part: _Part) -> bytes:
         """The type of the handle of a stream: that of savepoints, or where RocksDB wrote the old one, the same."""
         if isinstance(part, SegmentPart):
             return b""
-        handle = self._operators[part.operator].stored[part.place].handle
-        return KEY_GROUPS if isinstance(handle, KeyGroupHandle) and handle.form == "rocksdb" else SAVEPOINT
+        stored = self._operators[part.operator].stored
+        if isinstance(part, SubtaskPart):
+            stored = (stored[part.place],)
+        handles = [each.handle for each in stored]
+        is_old = all(isinstance(each, KeyGroupHandle) and each.form == "rocksdb" for each in handles)
+        return KEY_GROUPS if is_old else SAVEPOINT
 
     def _check_met(self) -> None:
         """Check that all rows that the edit removes or changes were there. Raises InvalidInputError EDIT_REFUSED."""
         for operator in self._operators.values():
-            met = [self.streams[SubtaskPart(operator.id, place)].met for place in range(len(operator.stored))]
+            parts = [each for each in self._streams() if each.operator == operator.id]
+            met = [one for part in parts for one in self.written[part].met]
             for each in operator.edited:
                 changes = each.changes(each.at.form)
                 seen = [one[each.at.form.name] for one in met if each.at.form.name in one]
@@ -273,7 +353,11 @@ class FlinkEditPlan(EditPlan):
                     raise changes.refused(int(missing.argmax()), why)
 
     def opened(self, path: str) -> Source:
-        return self.source.copy_at(path)
+        asked = self._asked
+        if not asked.renamed:
+            return self.source.copy_at(path, {})
+        known = {(asked.target_id(state[0]), *state[1:]): name for state, name in self.source.names().items()}
+        return self.source.copy_at(path, known)
 
 
 def edit_plan(
@@ -289,8 +373,12 @@ def edit_plan(
     return plan
 
 
-def _stream_name(operator: EditedOperator, place: int) -> str:
-    return f"keyed-{operator.id}-{operator.indexes[place]}"
+def _has_keyed(subtask: Subtask) -> bool:
+    return subtask.managed_keyed is not None
+
+
+def _stream_name(operator: str, index: int) -> str:
+    return f"keyed-{operator}-{index}"
 
 
 def _free_name(found: Located, start: int, taken: set[str]) -> str:

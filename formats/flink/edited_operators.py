@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -12,15 +12,16 @@ from statestore.formats.engine import Source, StateAt, StateInfo
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
+from statestore.formats.flink.edits.written_header import SubtaskHeader, WrittenHeader, written_header
 from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import Joined
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
-from statestore.formats.flink.snapshot_states import OpenedSnapshot
+from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot
 from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
 from statestore.formats.flink.streams.keyed_columns import record_kinds, stored_element
 from statestore.formats.flink.streams.state_form import KeyedForm
-from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
+from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers, header_bytes
 
 CANONICAL = "take a canonical savepoint of the job (flink savepoint --type canonical) and edit that"
 _PROCESSOR_API = "change operator and broadcast state with Flink's State Processor API"
@@ -38,7 +39,9 @@ class FlinkSnapshots(Protocol):
 
     def opened(self, version: int) -> OpenedSnapshot: ...
 
-    def copy_at(self, path: str) -> Source: ...
+    def names(self) -> Mapping[Identity, str]: ...
+
+    def copy_at(self, path: str, names: Mapping[Identity, str]) -> Source: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +69,8 @@ class EditedState:
 class EditedOperator:
     """An operator of a snapshot whose keyed state is written anew, with its edited states.
 
-    ``stored`` are the subtasks with keyed state, and ``indexes`` their numbers.
+    ``stored`` are the subtasks with keyed state, and ``indexes`` their numbers. ``without`` are the stored names of
+    states that are left out.
     """
 
     snapshot: OpenedSnapshot
@@ -75,6 +79,7 @@ class EditedOperator:
     indexes: tuple[int, ...]
     stored: tuple[StoredKeyed, ...]
     edited: tuple[EditedState, ...]
+    without: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -89,7 +94,7 @@ class EditedOperator:
         forms = dict(self._forms)
         for each in self.edited:
             forms[each.at.form.name] = each.form_in(self.stored[place])
-        return SubtaskRows(self.snapshot.files, self.stored[place], forms, self.groups, self._origin)
+        return SubtaskRows(self.snapshot.files, self.stored[place], forms, self.groups, self.origin)
 
     def changes(self, place: int) -> dict[int, StateChanges]:
         """The changes of a subtask's states, by their numbers in its header. Raises as `state_changes`."""
@@ -101,8 +106,25 @@ class EditedOperator:
             if each.at.form.name in numbers
         }
 
+    def key_groups(self, place: int) -> tuple[int, int]:
+        """The first key group of a subtask, and how many it has."""
+        handle = self.stored[place].handle
+        return handle.first_group, handle.groups
+
+    def header(self, places: Sequence[int]) -> WrittenHeader:
+        """The header of the states of some subtasks that are written. Raises as `written_header`."""
+        headers = []
+        for stored in (self.stored[place] for place in places):
+            assert isinstance(stored.handle, KeyGroupHandle | RocksHandle)
+            headers.append(SubtaskHeader(header_bytes(self.snapshot.files, stored.handle), stored.header))
+        if len(headers) == 1 and not self.without.intersection(each.name for each in headers[0].parsed.states):
+            return headers[0].as_it_is
+        known = self.snapshot.stored(self.id).keyed_states()
+        return written_header(headers, known, self.without, self.origin)
+
     @property
-    def _origin(self) -> str:
+    def origin(self) -> str:
+        """The operator in messages."""
         return f"{self.snapshot.files.path}, operator {self.label}"
 
     def check(self) -> None:
@@ -126,24 +148,24 @@ class EditedOperator:
     def _check_stored(self, stored: StoredKeyed) -> None:
         """Refuse a form of keyed state that cannot become a canonical stream."""
         if not isinstance(stored.handle, KeyGroupHandle | RocksHandle):
-            raise unsupported(self._origin, f"its state is in the changelog backend; {CANONICAL}")
+            raise unsupported(self.origin, f"its state is in the changelog backend; {CANONICAL}")
         is_heap = isinstance(stored.handle, KeyGroupHandle) and stored.handle.form == "heap"
         for each in stored.header.states:
             if each.is_second:
-                raise unsupported(self._origin, f"{each.name!r} is a state of Flink's second API; {CANONICAL}")
+                raise unsupported(self.origin, f"{each.name!r} is a state of Flink's second API; {CANONICAL}")
             form = self._forms.get(each.name)
             if form is None:
-                raise unsupported(self._origin, f"state {each.name!r} has no known form; {CANONICAL}")
+                raise unsupported(self.origin, f"state {each.name!r} has no known form; {CANONICAL}")
             part = next(filter(None, map(opaque_inside, record_kinds(form))), None)
             if is_heap and part is not None:
                 raise unsupported(
-                    self._origin,
+                    self.origin,
                     f"state {each.name!r} has values of {part.serializer}, and a snapshot of the heap does not say "
                     f"where one ends; {CANONICAL}",
                 )
             if is_heap and has_positions(form) and not has_elements(form):
                 raise unsupported(
-                    self._origin,
+                    self.origin,
                     f"state {each.name!r} has lists of values without bytes, of which a canonical savepoint keeps not "
                     "even the number; leave the states of this operator as they are",
                 )
@@ -167,9 +189,13 @@ class EditedOperator:
 
 
 def edited_operators(
-    source: FlinkSnapshots, version: int, edits: Sequence[StateEdit], others: frozenset[str]
+    source: FlinkSnapshots,
+    version: int,
+    edits: Sequence[StateEdit],
+    others: Collection[str],
+    without: Mapping[str, frozenset[str]],
 ) -> tuple[EditedOperator, ...]:
-    """The operators of the edits, and others by their ids.
+    """The operators of the edits, and others by their ids. ``without`` are the states that are left out of some.
 
     Raises UnsupportedError EDIT_UNSUPPORTED for state that is not keyed, and the errors of reads of the states.
     """
@@ -185,17 +211,22 @@ def edited_operators(
         if any(edit.state == each.edit.state for each in found.get(at.operator.id, ())):
             raise unsupported(where, "the edit names the state twice; give all its rows in one")
         found.setdefault(at.operator.id, []).append(EditedState(edit, at, where))
-    return tuple(_operator(snapshot, number, edited) for number, edited in found.items())
+    return tuple(
+        _operator(snapshot, number, edited, without.get(number, frozenset())) for number, edited in found.items()
+    )
 
 
-def _operator(snapshot: OpenedSnapshot, number: str, edited: Sequence[EditedState]) -> EditedOperator:
+def _operator(
+    snapshot: OpenedSnapshot, number: str, edited: Sequence[EditedState], without: frozenset[str]
+) -> EditedOperator:
     operator, stored = snapshot.operator(number), snapshot.stored(number)
     assert operator is not None
     if stored.error is not None:
         raise stored.error
     indexes = tuple(each.index for each in operator.subtasks if each.managed_keyed is not None)
     assert len(indexes) == len(stored.keyed)
-    return EditedOperator(snapshot, number, operator.max_parallelism, indexes, stored.keyed, tuple(edited))
+    groups = operator.max_parallelism
+    return EditedOperator(snapshot, number, groups, indexes, stored.keyed, tuple(edited), without)
 
 
 def has_elements(form: KeyedForm) -> bool:

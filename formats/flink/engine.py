@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from statestore.formats.engine_offer import Engine
-from statestore.formats.flink.flink_options import OPTIONS
+from statestore.formats.flink.flink_options import EDIT_SETTINGS, OPTIONS
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 
@@ -48,4 +48,5 @@ ENGINE = Engine(
     open_state,
     unreadable=unreadable,
     includes_below=True,
+    edit_settings=EDIT_SETTINGS,
 )

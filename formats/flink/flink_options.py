@@ -37,3 +37,21 @@ OPTIONS = (
         describes=True,
     ),
 )
+
+MAX_PARALLELISM, RENAME_OPERATOR, DROP = "max_parallelism", "rename_operator", "drop"
+EDIT_SETTINGS = (
+    EngineOption(
+        MAX_PARALLELISM,
+        "int",
+        "Another max parallelism, 1 to 32768: keys move to the key groups that they then have.",
+    ),
+    EngineOption(
+        RENAME_OPERATOR,
+        "text",
+        "Other uids of operators, old=new,old2=new2; a new one may be an id of 32 hexadecimal digits.",
+    ),
+    EngineOption(
+        DROP, "text", "Operators, and keyed states of operators, that the target lacks: operator,operator2.state."
+    ),
+)
+"""Settings of edits (`statestore.formats.engine_offer.Engine.edit_settings`)."""

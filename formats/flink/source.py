@@ -40,6 +40,7 @@ from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT
 from statestore.formats.flink.snapshot_states import (
+    Identity,
     OpenedSnapshot,
     ShownState,
     keyed_kind,
@@ -374,13 +375,31 @@ class FlinkSource(Source):
 
         return edit_plan(self, self._known(version), edits, options)
 
-    def copy_at(self, path: str) -> FlinkSource:
-        """Open the copy of one snapshot, with the settings of this source. Raises as `open_snapshot`."""
+    def names(self) -> Mapping[Identity, str]:
+        """The names of the states that are listed, by what they are."""
+        return {each.identity: name for name, each in self._states().items()}
+
+    def copy_at(self, path: str, names: Mapping[Identity, str]) -> FlinkSource:
+        """Open the copy of one snapshot, with the settings of this source. Raises as `open_snapshot`.
+
+        ``names`` are those under which states are listed that have others of their own, as in this source.
+        """
         location = parse_location(path)
         ((job, ref),) = ((job, ref) for job in find_jobs(folder_at(location)) for ref in job.snapshots)
-        opened = open_snapshot(ref, self.settings)
+        opened, settings = open_snapshot(ref, self.settings), self.settings
+        if names:
+            labels, types = opened.labels, dict(settings.types)
+            for (operator, _, stored), name in names.items():
+                if name in types and operator in labels:
+                    types.setdefault(shown_name(labels[operator], stored), types[name])
+            settings = replace(settings, types=types)
+            opened = open_snapshot(ref, settings)
         number = opened.metadata.checkpoint_id
-        return FlinkSource(location, job.job, ((number, ref),), (), self.settings, found=Found({number: opened}))
+        found = Found({number: opened})
+        if names:
+            states = [replace(each, name=names.get(each.identity, each.name)) for each in opened.states().values()]
+            found.shown.update({each.name: each for each in states})
+        return FlinkSource(location, job.job, ((number, ref),), (), settings, found=found)
 
     def restored_by(self, job: Source) -> Sequence[RestoreFinding]:
         if not isinstance(job, FlinkSource):

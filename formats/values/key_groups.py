@@ -31,6 +31,11 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> Ints:
     if len(columns) > 1:
         for column in columns[1:]:
             codes = codes * np.uint32(31) + hash_codes(column)
+    return groups_of_codes(codes, max_parallelism)
+
+
+def groups_of_codes(codes: U32s, max_parallelism: int) -> Ints:
+    """The key group of each hash code, given as the bits of an int."""
     return _murmur(codes).astype(np.int64) % max_parallelism
 
 

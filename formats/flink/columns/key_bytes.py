@@ -69,7 +69,7 @@ def java_hash(kind: FlinkType, value: Any) -> int | None:
     declared a long, but their class is the user's. A row of Flink SQL may be of several classes, each with its own.
     """
     if isinstance(kind, TupleOf):
-        if kind.class_name != f"{_TUPLE}{len(kind.fields)}":
+        if not is_tuple_of_flink(kind):
             return None
         cells = _cells(kind, len(kind.fields), value)
         if cells is None:
@@ -96,6 +96,11 @@ def java_hash(kind: FlinkType, value: Any) -> int | None:
     if kind.name in ("int", "short", "byte", "float"):
         return int.from_bytes(raw, "big", signed=True) & _MASK
     return int.from_bytes(raw, "big") if kind.name == "char" else None
+
+
+def is_tuple_of_flink(kind: TupleOf) -> bool:
+    """Return whether a tuple is one of Flink's, whose hash code is that of its fields."""
+    return kind.class_name == f"{_TUPLE}{len(kind.fields)}"
 
 
 def _text_hash(text: str) -> int:

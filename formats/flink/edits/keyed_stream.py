@@ -8,7 +8,7 @@ apart from the byte that says whether blocks are compressed: they are not.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -30,6 +30,17 @@ _END, _MARK = b"\xff\xff", 0x80
 
 
 @dataclass(frozen=True)
+class Framed:
+    """One or more entries as a stream has them, without a mark; the last one begins at byte ``last``."""
+
+    content: memoryview
+    last: int
+
+
+FramedSection: TypeAlias = tuple[int, Iterable[Framed]]
+
+
+@dataclass(frozen=True)
 class WrittenStream:
     """The place of each key group's block, 0 where there is none, and the bytes of the stream."""
 
@@ -38,7 +49,7 @@ class WrittenStream:
 
 
 def write_stream(
-    put: Put, header: bytes, first_group: int, groups: int, found: Iterable[tuple[int, Iterable[Section]]]
+    put: Put, header: bytes, first_group: int, groups: int, found: Iterable[tuple[int, Iterable[FramedSection]]]
 ) -> WrittenStream:
     """Write a stream of ``groups`` key groups from ``first_group`` on, by ``put``, piece after piece.
 
@@ -57,20 +68,27 @@ def write_stream(
     return WrittenStream(tuple(offsets), at)
 
 
-def _section(put: Put, number: int, batches: Iterable[Entries]) -> int:
+def _section(put: Put, number: int, batches: Iterable[Framed]) -> int:
     """Write the entries of a state, of which the last one is marked; return the bytes written."""
-    filled = (each for each in batches if len(each[0]))
-    first = next(filled, None)
+    others = iter(batches)
+    first = next(others, None)
     if first is None:
         return 0
     put(number.to_bytes(2, "big"))
     size = 2
-    for each, following in _with_next(first, filled):
-        size += _entries(put, each, is_last=following is None)
+    for each, following in _with_next(first, others):
+        if following is None:
+            mark = each.last + 4  # behind the length
+            put(each.content[:mark])
+            put(bytes([each.content[mark] | _MARK]))
+            put(each.content[mark + 1 :])
+        else:
+            put(each.content)
+        size += len(each.content)
     return size
 
 
-def _with_next(first: Entries, others: Iterator[Entries]) -> Iterator[tuple[Entries, Entries | None]]:
+def _with_next(first: Framed, others: Iterator[Framed]) -> Iterator[tuple[Framed, Framed | None]]:
     held = first
     for each in itertools.chain(others, (None,)):
         yield held, each
@@ -78,21 +96,24 @@ def _with_next(first: Entries, others: Iterator[Entries]) -> Iterator[tuple[Entr
             held = each
 
 
-def _entries(put: Put, entries: Entries, *, is_last: bool) -> int:
-    keys, values = entries
-    framed = joined_bytes([_lengths(keys.size), keys.copied(), _lengths(values.size), values.copied()])
-    _, ends, data = framed.buffers()
-    offsets = np.frombuffer(ends, np.int32)[framed.offset : framed.offset + len(framed) + 1]
+def framed_batches(batches: Iterable[Entries]) -> Iterator[Framed]:
+    """Yield entries as a stream has them."""
+    for keys, values in batches:
+        if len(keys):
+            yield whole(framed_entries([keys.copied()], keys.size, values))
+
+
+def framed_entries(key_parts: Sequence[pa.BinaryArray], sizes: Ints, values: Cells) -> pa.BinaryArray:
+    """The bytes of each entry in a stream; ``key_parts`` are what stored keys of these sizes are made of."""
+    return joined_bytes([_lengths(sizes), *key_parts, _lengths(values.size), values.copied()])
+
+
+def whole(entries: pa.BinaryArray) -> Framed:
+    """All of one or more entries, without a copy."""
+    _, ends, data = entries.buffers()
+    offsets = np.frombuffer(ends, np.int32)[entries.offset : entries.offset + len(entries) + 1]
     start, stop = int(offsets[0]), int(offsets[-1])
-    content = memoryview(data)
-    if is_last:
-        mark = int(offsets[-2]) + 4  # behind the length
-        put(content[start:mark])
-        put(bytes([content[mark] | _MARK]))
-        put(content[mark + 1 : stop])
-    else:
-        put(content[start:stop])
-    return stop - start
+    return Framed(memoryview(data)[start:stop], int(offsets[-2]) - start)
 
 
 def _lengths(sizes: Ints) -> pa.BinaryArray:

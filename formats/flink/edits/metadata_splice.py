@@ -15,28 +15,33 @@ from statestore.formats.flink.snapshot.file_places import StoredHandle
 from statestore.formats.flink.snapshot.handle_fields import MODES
 from statestore.formats.flink.snapshot.handles import (
     FileHandle,
-    KeyedHandle,
     OperatorHandle,
     RelativeHandle,
     SegmentHandle,
 )
-from statestore.formats.flink.snapshot.metadata import SnapshotMetadata, parse_fields
+from statestore.formats.flink.snapshot.metadata import (
+    FIRST_OF_FLINK_2,
+    OperatorSnapshot,
+    Place,
+    SnapshotMetadata,
+    parse_fields,
+)
 
 KEY_GROUPS, _OPERATOR, _RELATIVE, SAVEPOINT = b"\3", b"\4", b"\6", b"\7"
 
 
 @dataclass(frozen=True)
 class Span:
-    """A handle, and where its bytes are."""
+    """A handle or `Place`, and where its bytes are."""
 
     start: int
     stop: int
-    handle: object
+    found: object
 
 
 @dataclass(frozen=True)
 class MetadataSpans:
-    """``_metadata`` as bytes and parsed, with the places of its handles; handles inside of others follow them."""
+    """``_metadata`` as bytes and parsed, with its handles and places; those inside of others follow them."""
 
     data: bytes
     parsed: SnapshotMetadata
@@ -44,7 +49,7 @@ class MetadataSpans:
 
 
 class _Noting(DataInput):
-    """An input that takes note of handles."""
+    """An input that takes note of handles and places."""
 
     __slots__ = ("spans",)
 
@@ -64,28 +69,35 @@ def metadata_spans(data: bytes, path: str) -> MetadataSpans:
     return MetadataSpans(data, parsed, tuple(sorted(source.spans, key=lambda each: (each.start, -each.stop))))
 
 
-def handles_outside(found: MetadataSpans, replaced: Sequence[KeyedHandle]) -> list[object]:
-    """The handles that stay, without those inside of the ``replaced`` ones of keyed state."""
+def handles_outside(found: MetadataSpans, is_replaced: Callable[[object], bool]) -> list[object]:
+    """The handles that stay: those neither replaced, by themselves or with a place, nor inside of what is."""
     kept: list[object] = []
-    at, own = 0, {id(each) for each in replaced}
+    at = 0
     for span in found.spans:
-        if span.start >= at and id(span.handle) in own:
+        if span.start >= at and is_replaced(span.found):
             at = span.stop
-        elif span.start >= at:
-            kept.append(span.handle)
+        elif span.start >= at and not isinstance(span.found, Place):
+            kept.append(span.found)
     return kept
 
 
 def spliced(found: MetadataSpans, change: Callable[[object], bytes | None]) -> bytes:
-    """The bytes with each handle for which ``change`` returns others replaced; inside of these nothing is asked."""
+    """The bytes with each handle or place replaced for which ``change`` returns others; nothing inside is asked for."""
     parts: list[bytes] = []
     at = 0
     for span in found.spans:
-        new = change(span.handle) if span.start >= at else None
+        new = change(span.found) if span.start >= at else None
         if new is not None:
             parts += [found.data[at : span.start], new]
             at = span.stop
     return b"".join([*parts, found.data[at:]])
+
+
+def head_bytes(operator: OperatorSnapshot, version: int) -> bytes:
+    """The head of an operator, from its name to its max parallelism, in a version of the metadata."""
+    names = [_utf(operator.name or ""), _utf(operator.uid or "")] if version >= FIRST_OF_FLINK_2 else []
+    numbers = [each.to_bytes(4, "big", signed=True) for each in (operator.parallelism, operator.max_parallelism)]
+    return b"".join([*names, bytes.fromhex(operator.id), *numbers])
 
 
 def named_in_folder(handle: object, names: Mapping[StoredHandle, str]) -> bytes | None:

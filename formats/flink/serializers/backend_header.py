@@ -56,7 +56,7 @@ class KeyedStateHeader:
 @dataclass(frozen=True)
 class BackendHeader:
     """The header of a keyed backend. ``compressed``: key groups of savepoints and heap checkpoints are; ``end`` is the
-    byte behind the header.
+    byte behind the header, ``starts`` are the bytes at which the states begin.
     """
 
     version: int
@@ -64,6 +64,7 @@ class BackendHeader:
     key: FlinkType
     states: tuple[KeyedStateHeader, ...]
     end: int
+    starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,21 @@ def read_backend_header(data: bytes, path: str, end: int | None) -> BackendHeade
     """
     done, at = read_units(data, path, end, _next_unit)
     start: _Start = done[0]
-    states = tuple(keyed_header(meta, path) for meta in done[1:])
-    return BackendHeader(start.version, start.compressed, start.key, states, at)
+    states = tuple(keyed_header(meta, path) for _, meta in done[1:])
+    starts = tuple(begun for begun, _ in done[1:])
+    return BackendHeader(start.version, start.compressed, start.key, states, at, starts)
 
 
 def _next_unit(done: Sequence[Any]) -> tuple[Hashable, Unit] | None:
     if not done:
         return "start", _start
     left = done[0].count - len(done) + 1
-    return (left, read_state_meta) if left else None
+    return (left, _placed_meta) if left else None
+
+
+def _placed_meta(source: SnapshotInput) -> tuple[int, StateMeta]:
+    """The byte at which a state begins, and the state."""
+    return source.data.at, read_state_meta(source)
 
 
 def _start(source: SnapshotInput) -> _Start:

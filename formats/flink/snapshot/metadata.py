@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
@@ -33,6 +34,19 @@ _MASTER_STATE_MAGIC = 0xC96B1696 - (1 << 32)
 _SAVEPOINT = "org.apache.flink.runtime.checkpoint.SavepointType"
 _LEAST_OPERATOR = 16 + 4 + 4 + 1 + 4
 _LEAST_CHANNEL = 4 + 8 + 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the file that is no handle, as `DataInput.note` gets it.
+
+    ``what`` is the "number" of operators, a whole "operator", its "head" (from its name to its max parallelism) or the
+    managed "keyed" state of a subtask, also where there is none. ``operator`` is an id.
+    """
+
+    what: Literal["number", "operator", "head", "keyed"]
+    operator: str = ""
+    subtask: int = -1
 
 
 @dataclass(frozen=True)
@@ -99,7 +113,9 @@ def parse_fields(source: DataInput) -> SnapshotMetadata:
     """Parse a whole ``_metadata`` file, whose handles ``source`` takes note of. Raises as `parse_metadata`."""
     version, checkpoint = _head(source)
     _skip_master_states(source)
+    start = source.at
     number = source.count(source.i32("operators"), _LEAST_OPERATOR, "operators")
+    source.note(start, Place("number"))
     operators = tuple(_operator(source, version) for _ in range(number))
     _check_distinct(source, [operator.id for operator in operators], "operator")
     if version <= 3:
@@ -152,6 +168,14 @@ def _is_savepoint(source: DataInput) -> bool:
 
 
 def _operator(source: DataInput, version: int) -> OperatorSnapshot:
+    start = source.at
+    found = _fields_of_operator(source, version)
+    source.note(start, Place("operator", found.id))
+    return found
+
+
+def _fields_of_operator(source: DataInput, version: int) -> OperatorSnapshot:
+    begun = source.at
     name = uid = None
     if version >= 5:
         name, uid = source.utf("an operator's name") or None, source.utf("an operator's uid") or None
@@ -164,6 +188,7 @@ def _operator(source: DataInput, version: int) -> OperatorSnapshot:
             f"parallelism from 1 to {MAX_KEY_GROUPS}",
             start,
         )
+    source.note(begun, Place("head", number))
     coordinator: StreamHandle | None = None
     if version == 2:
         source.i32("the length of a chain")  # 1 since Flink 1.3
@@ -173,7 +198,7 @@ def _operator(source: DataInput, version: int) -> OperatorSnapshot:
     if subtasks < 0 and version > 2:
         return OperatorSnapshot(number, uid, name, parallelism, most, True, (), coordinator)
     least = 4  # a finished subtask is its index alone
-    found = [_subtask(source, version) for _ in range(source.count(subtasks, least, "subtasks"))]
+    found = [_subtask(source, version, number) for _ in range(source.count(subtasks, least, "subtasks"))]
     _check_distinct(source, [subtask.index for subtask in found], f"subtask of operator {number}")
     _check_groups(source, number, most, [subtask.managed_keyed for subtask in found])
     _check_groups(source, number, most, [subtask.raw_keyed for subtask in found])
@@ -207,7 +232,7 @@ def _first_group(handle: KeyedHandle) -> int:
     return handle.first_group
 
 
-def _subtask(source: DataInput, version: int) -> Subtask:
+def _subtask(source: DataInput, version: int, operator: str) -> Subtask:
     index = source.i32("the index of a subtask")
     if version == 2:
         if index < 0:
@@ -219,7 +244,9 @@ def _subtask(source: DataInput, version: int) -> Subtask:
         return Subtask(-index - 1, True)
     managed_operator = operator_handle(source) if source.i32("the mark of operator state") else None
     raw_operator = operator_handle(source) if source.i32("the mark of raw operator state") else None
+    start = source.at
     managed_keyed = keyed_handle(source)
+    source.note(start, Place("keyed", operator, index))
     raw_keyed = keyed_handle(source, raw=True)
     channels = channel_bytes = 0
     in_flight: dict[StreamHandle, None] = {}

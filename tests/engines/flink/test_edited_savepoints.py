@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,17 +101,17 @@ def edits_of(source: FlinkSource) -> list[StateEdit]:
     ]
 
 
-def seen_by(source: FlinkSource) -> dict[str, Known]:
+def seen_by(source: FlinkSource, operator: str = "edited") -> dict[str, Known]:
     """The state of each key, read from a snapshot."""
     found: dict[str, Known] = {}
-    for row in rows_of(source, "edited.count").to_pylist():
+    for row in rows_of(source, f"{operator}.count").to_pylist():
         found.setdefault(row["key"], Known()).count = row["value"]
-    for row in rows_of(source, "edited.parts").to_pylist():
+    for row in rows_of(source, f"{operator}.parts").to_pylist():
         value = row["map_value"]
         found.setdefault(row["key"], Known()).parts[row["map_key"]] = (value["f0"], value["f1"])
-    for row in sorted(rows_of(source, "edited.ids").to_pylist(), key=lambda each: each["position"]):
+    for row in sorted(rows_of(source, f"{operator}.ids").to_pylist(), key=lambda each: each["position"]):
         found.setdefault(row["key"], Known()).ids.append(row["value"])
-    for row in rows_of(source, "edited.event_user-timers").to_pylist():
+    for row in rows_of(source, f"{operator}.event_user-timers").to_pylist():
         found.setdefault(row["key"], Known()).timers.add(row["timestamp_ms"])
     return found
 
@@ -134,38 +135,67 @@ def told_by(snapshot: Snapshot) -> tuple[dict[str, Known], dict[tuple[str, int],
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path("jobs", tmp_path_factory.mktemp("programs"))
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The class path of the jobs with a release of Flink."""
+    return cache(lambda version: class_path("jobs", tmp_path_factory.mktemp("programs"), version))
+
+
+NEWEST, OLDER = "2.3.0", "1.20.3"
+SETTINGS = {"rename_operator": "edited=elsewhere", "drop": "spare"}
+"""Of a job with an operator more, which goes on without it and with another uid. With its state it would not start."""
+OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "then"),
+    ("version", "kind", "options", "settings", "then"),
     [
-        ("canonical", {"backend": "rocksdb"}, {"backend": "rocksdb", "parallelism": "3"}),
-        ("native", {"backend": "rocksdb"}, {"backend": "rocksdb"}),
-        ("chk", {"backend": "rocksdb"}, {"backend": "hashmap"}),
-        ("chk", {"backend": "hashmap", "compress": "true"}, {"backend": "rocksdb"}),
+        (
+            NEWEST,
+            "canonical",
+            {"backend": "rocksdb", "spare": ""},
+            {"max_parallelism": "300", **SETTINGS},
+            {"backend": "rocksdb", "maxparallelism": "300", **OF_SETTINGS},
+        ),
+        (NEWEST, "canonical", {"backend": "rocksdb"}, {}, {"backend": "rocksdb", "parallelism": "3"}),
+        (NEWEST, "native", {"backend": "rocksdb"}, {}, {"backend": "rocksdb"}),
+        (NEWEST, "chk", {"backend": "rocksdb"}, {}, {"backend": "hashmap"}),
+        (NEWEST, "chk", {"backend": "hashmap", "compress": "true"}, {}, {"backend": "rocksdb"}),
+        (
+            OLDER,
+            "chk",
+            {"backend": "hashmap", "spare": "", "maxparallelism": "1024"},
+            {"max_parallelism": "7", **SETTINGS},
+            {"backend": "rocksdb", "maxparallelism": "7", **OF_SETTINGS},
+        ),
     ],
-    ids=lambda each: each if isinstance(each, str) else "-".join(each.values()),
+    ids=["settings", "canonical", "native", "checkpoint", "heap", "settings-1.20"],
 )
 def test_a_job_goes_on_from_what_was_edited(
-    kind: str, options: dict[str, str], then: dict[str, str], programs: str, tmp_path: Path
+    version: str,
+    kind: str,
+    options: dict[str, str],
+    settings: dict[str, str],
+    then: dict[str, str],
+    programs: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
-    first = run_job(programs, tmp_path / "first", Job("Edited", f"emit:{BEFORE},{kind}", tuple(options.items())))
-    source = source_at(first.snapshots[-1].folder)
+    jars = programs(version)
+    first = run_job(jars, tmp_path / "first", Job("Edited", f"emit:{BEFORE},{kind}", tuple(options.items())))
+    uids = {"uids": "edited,elsewhere,spare"}  # which snapshots of Flink 1.x do not have
+    source = source_at(first.snapshots[-1].folder, uids)
     keys: dict[str, Known] = {}
     assert not model(range(BEFORE), keys)
     assert seen_by(source) == keys
 
-    target = written(planned(source, edits_of(source)), tmp_path / "target")
+    target = written(planned(source, edits_of(source), **settings), tmp_path / "target")
     edited_model(keys)
     assert seen_by(target) == keys
 
     start = (*then.items(), ("from", str(tmp_path / "target")))
     steps = f"emit:{BEFORE + AFTER},canonical"  # the source goes on behind its last event
-    second = run_job(programs, tmp_path / "second", Job("Edited", steps, start))
+    second = run_job(jars, tmp_path / "second", Job("Edited", steps, start))
     fired = model(range(BEFORE, BEFORE + AFTER), keys)
-    assert seen_by(source_at(second.snapshots[-1].folder)) == keys
+    assert seen_by(source_at(second.snapshots[-1].folder, uids), then.get("uid", "edited")) == keys
     told, told_fired = told_by(second.snapshots[-1])
     assert told_fired == fired
     assert {(INSERTED, OVERDUE), (ERASED, 60_000 + 10 * BEFORE)} <= set(fired)

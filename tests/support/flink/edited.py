@@ -32,12 +32,17 @@ class FolderTarget:
 
 
 def planned(
-    source: FlinkSource, edits: Sequence[StateEdit] = (), version: int | None = None, *, rewrite: bool = False
+    source: FlinkSource,
+    edits: Sequence[StateEdit] = (),
+    version: int | None = None,
+    *,
+    rewrite: bool = False,
+    **settings: str,
 ) -> FlinkEditPlan:
     """The plan of an edit, of the newest version. ``rewrite``: the keyed state of all operators is written anew."""
     number = source.refs[-1][0] if version is None else version
     if not rewrite:
-        return source.edit_plan(number, edits, EditOptions())
+        return source.edit_plan(number, edits, EditOptions(settings=settings))
     operators = source.opened(number).metadata.operators
     keyed = frozenset(each.id for each in operators if any(task.managed_keyed is not None for task in each.subtasks))
     return edit_plan(source, number, edits, EditOptions(), keyed)

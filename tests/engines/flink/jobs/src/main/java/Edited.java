@@ -13,6 +13,7 @@ import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
+import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
@@ -22,15 +23,19 @@ import org.apache.flink.util.Collector;
  * Ten keys with a count, a map, a list and one timer each, which was set by the first event of the key.
  *
  * The truth has what the job sees of a key when an event or a timer comes, so it also tells what the job found in a snapshot
- * that somebody else has changed.
+ * that somebody else has changed. Option uid names the operator with the keys; with spare there is another one, which sums numbers.
  */
 public final class Edited implements Job {
     static final int KEYS = 10;
     static final long FIRST_TIMER = 60_000;
 
     @Override public void build(StreamExecutionEnvironment env, Map<String, String> options) {
-        env.fromSource(new GatedSource(1000), WatermarkStrategy.noWatermarks(), "src", Types.LONG).setParallelism(1).uid("src")
-            .keyBy(id -> "k" + id % KEYS, Types.STRING).process(new Update()).returns(Types.LONG).uid("edited").sinkTo(new DiscardingSink<>());
+        DataStream<Long> ids = env.fromSource(new GatedSource(1000), WatermarkStrategy.noWatermarks(), "src", Types.LONG)
+            .setParallelism(1).uid("src");
+        ids.keyBy(id -> "k" + id % KEYS, Types.STRING).process(new Update()).returns(Types.LONG)
+            .uid(options.getOrDefault("uid", "edited")).sinkTo(new DiscardingSink<>());
+        if (options.containsKey("spare"))
+            ids.keyBy(id -> id % KEYS, Types.LONG).reduce(Long::sum).returns(Types.LONG).uid("spare").sinkTo(new DiscardingSink<>());
     }
 
     static final class Update extends KeyedProcessFunction<String, Long, Long> {
