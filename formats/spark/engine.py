@@ -10,7 +10,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
-from statestore.formats.spark.state_options import OPTIONS, selection_of
+from statestore.formats.spark.state_options import EDIT_SETTINGS, OPTIONS, selection_of
 from statestore.formats.values.expansion import parse_json
 
 if TYPE_CHECKING:
@@ -83,4 +83,12 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
 
 
 _FOLDERS = ("commits", "offsets", "sources", "state")
-ENGINE = Engine("spark", "checkpoint of Structured Streaming", OPTIONS, recognises, open_state, unreadable=unreadable)
+ENGINE = Engine(
+    "spark",
+    "checkpoint of Structured Streaming",
+    OPTIONS,
+    recognises,
+    open_state,
+    unreadable=unreadable,
+    edit_settings=EDIT_SETTINGS,
+)
