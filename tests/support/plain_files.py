@@ -30,12 +30,14 @@ def plain_contents(folder: Path) -> Iterator[tuple[str, bytes]]:
                 for member in members.namelist():
                     yield f"{name}: {member}", members.read(member)
         elif path.suffix == ".sst":
-            yield from ((name, block) for block in _blocks(path))
+            yield name, b"|".join(_blocks(path))
 
 
 def files_with(folder: Path, parts: set[bytes]) -> set[str]:
     """The files in which one of these parts is found."""
-    return {name for name, content in plain_contents(folder) if any(part in content for part in parts)}
+    every = b"|".join(content for _, content in plain_contents(folder))
+    there = [part for part in parts if part in every]
+    return {name for name, content in plain_contents(folder) if any(part in content for part in there)}
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
