@@ -22,7 +22,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, DataFile, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import refused
 from statestore.formats.spark.checkpoint_copy import CheckpointCopy, begun_batches, check_newest, notes_of_successor
-from statestore.formats.spark.edit_settings import edit_settings
+from statestore.formats.spark.edit_settings import edit_settings, invalid_setting
 from statestore.formats.spark.edited_states import edits_of_states
 from statestore.formats.spark.edits.amended_files import amended_files, place_of, write_amended
 from statestore.formats.spark.edits.appended_files import (
@@ -35,6 +35,7 @@ from statestore.formats.spark.edits.appended_files import (
 from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata
 from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, by_partition
+from statestore.formats.spark.query_sinks import notes_of_sink
 from statestore.formats.spark.rescale_plan import rescaling_plan
 from statestore.formats.spark.state_at import Shown
 from statestore.formats.state_table import RowPair
@@ -158,11 +159,15 @@ def edit_plan_of(
     ``states`` are those of the source by name. Raises as `Source.edit_plan`, and the errors of reads.
     """
     asked = edit_settings(options.settings)
+    if asked.sink is not None and not options.as_batch:
+        raise invalid_setting("sink", "it is of use with as_batch alone, as no other edit adds a batch; leave it out")
     if asked.layout:
         return rescaling_plan(checkpoint, states, version, edits, options, asked, reopen)
     check_newest(checkpoint, version)
+    of_sink: Sequence[str] = ()
     if options.as_batch:
         _check_batch(checkpoint)
+        of_sink = tuple(notes_of_sink(checkpoint, asked.sink))
     stored, notes = edits_of_states(checkpoint, states, edits, options)
     parts = by_partition(stored)
     said = (*notes, *notes_of_successor(checkpoint), *_notes(checkpoint, parts))
@@ -170,7 +175,7 @@ def edit_plan_of(
         return SparkEditPlan(checkpoint, said, reopen, tuple(parts)).check()
     placed = {(part.operator_id, part.store, part.partition): part for part in parts}
     every = tuple(all_partitions(checkpoint, placed))
-    return AppendingPlan(checkpoint, (*said, _of_sinks(version)), reopen, every, new_uids(checkpoint.batch.uids))
+    return AppendingPlan(checkpoint, (*said, *of_sink), reopen, every, new_uids(checkpoint.batch.uids))
 
 
 def _check_batch(checkpoint: Checkpoint) -> None:
@@ -185,13 +190,6 @@ def _check_batch(checkpoint: Checkpoint) -> None:
     for operator in checkpoint.operators:
         for store in operator.stores:
             store.check_partitions(where)
-
-
-def _of_sinks(batch: int) -> str:
-    return (
-        f"Batch {batch + 1} is the edit's. If the query writes files, the log _spark_metadata of its output lacks an "
-        f"entry for it, without which the query fails later: write a file _spark_metadata/{batch + 1} with the line v1."
-    )
 
 
 def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[str]:

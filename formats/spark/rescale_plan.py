@@ -193,9 +193,7 @@ def _uids(checkpoint: Checkpoint, count: int | None) -> Mapping[str, list[list[s
     return found
 
 
-def _notes(
-    checkpoint: Checkpoint, layout: Layout, asked: EditSettings, edits: Sequence[StoredEdit]
-) -> Iterator[str]:
+def _notes(checkpoint: Checkpoint, layout: Layout, asked: EditSettings, edits: Sequence[StoredEdit]) -> Iterator[str]:
     batch, where = checkpoint.batch.batch_id, checkpoint.root.path
     parted = "" if layout.partitions is None else f", in {layout.partitions} partitions"
     yield (

@@ -54,9 +54,11 @@ EDIT_SETTINGS = (
     EngineOption("provider", "text", "`hdfs` or `rocksdb`, the provider of the state store"),
     EngineOption("changelogs", "bool", "whether RocksDB is to write changelogs"),
     EngineOption("codec", "text", "the codec of state files: `lz4`, `zstd`, `snappy` or `lzf`"),
-    EngineOption("compact", "bool", "keep the state of the newest batch alone, with no trace of rows that are deleted"),
+    EngineOption("compact", "bool", "keep the newest batch alone, without a trace of rows that are deleted"),
     EngineOption(
-        "sink", "text", "the output of the query, which is checked if the edit is a batch of its own; `none` if it has none"
+        "sink",
+        "text",
+        "the output of the query, which is checked if the edit is a batch; `none` if it has none",
     ),
 )
 """What the copies of a checkpoint can be asked to be (`statestore.formats.spark.edit_settings`)."""

@@ -30,8 +30,8 @@ def rescaled_metadata(
     """The bytes of the files that change, by path below the root, for a checkpoint at ``target``; the newest commit
     comes last.
 
-    ``settings`` are those that change, by their whole names. ``partitions`` is None where their number stays. Raises CorruptError SPARK_STATE_FILE for files that are
-    not as Spark writes them.
+    ``settings`` are those that change, by their whole names. ``partitions`` is None where their number stays. Raises
+    CorruptError SPARK_STATE_FILE for files that are not as Spark writes them.
     """
     root, batch = checkpoint.root, checkpoint.batch.batch_id
     found = {path: moved_metadata(root, path, target) for path in metadata_paths(root)}

@@ -25,10 +25,7 @@ WINDOW, DISTINCT = 12, 6
 REFUSED = ("spark4.3.0-limit__rkcl", "spark3.5.9-session__hdfs", "spark3.5.9-session__rkcl")
 EMPTY = ("spark4.0.5-groups__hdfs", "spark4.0.5-groups1__hdfs")
 NAMES = [
-    (name, archive)
-    for archive in (ARCHIVE, MORE)
-    for name in sorted(index(archive))
-    if name not in (*REFUSED, *EMPTY)
+    (name, archive) for archive in (ARCHIVE, MORE) for name in sorted(index(archive)) if name not in (*REFUSED, *EMPTY)
 ]
 QUICK = [
     ("spark4.3.0-agg__hdfs", ARCHIVE),

@@ -24,7 +24,7 @@ from support.refusals import refused
 import statestore
 from statestore.catalog.edits.apply import apply_edit
 from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.edits import EditOptions, StateEdit
+from statestore.formats.edits import EditOptions
 from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.local_directory import temporary_directory
