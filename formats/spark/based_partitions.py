@@ -1,5 +1,8 @@
 """The base of each new partition of a store: all rows that belong there, as a snapshot or as a zip.
 
+An edit takes part: rows that it erases or changes are left behind as they are read, and those that it puts join the
+others. So a base has no trace of what was erased. Where the number of partitions stays, so does each row.
+
 Rows that lie in partition p of P belong to partition q of Q only if both have the same remainder by the greatest common
 divisor of P and Q. So partitions are written in groups, apart from each other, and each row is read and moved once.
 """
@@ -7,10 +10,12 @@ divisor of P and Q. So partitions are written in groups, apart from each other, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.bytes.byte_parts import joined_parts, repeated
@@ -19,11 +24,12 @@ from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Provider, Store
 from statestore.formats.spark.checkpoint.schema_files import FamilySchema
-from statestore.formats.spark.checkpoint.state_errors import not_editable
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, not_editable
 from statestore.formats.spark.edits.change_file_edits import snapshot_pieces
 from statestore.formats.spark.edits.fresh_zips import ZipForm, form_of, write_fresh_zip
 from statestore.formats.spark.edits.packed_streams import packed
 from statestore.formats.spark.edits.rerouted_rows import ReroutedRows, in_key_order
+from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.providers.partition_load import (
     FAMILY_BYTES,
     family_of,
@@ -35,6 +41,7 @@ from statestore.formats.spark.providers.rocksdb_provider import family_prefix
 from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.reframed_rows import frame_of
 from statestore.formats.spark.row_places import check_places, places_of
+from statestore.formats.values.without_pandas import bools
 
 _FORMAT = "stateStore.rocksdb.formatVersion"
 _TABLE_FORMATS = ("2", "3", "4", "5")
@@ -44,10 +51,11 @@ _TABLE_FORMATS = ("2", "3", "4", "5")
 class Layout:
     """How the target stores state: the partitions of a shuffle, the provider, the codec of snapshots.
 
-    ``uids`` are the names of files in checkpoint format 2, by operator, partition and store; else there are none.
+    ``partitions`` is None where each row stays in its partition. ``uids`` are the names of files in checkpoint format
+    2, by operator, partition and store; else there are none.
     """
 
-    partitions: int
+    partitions: int | None
     provider: Provider
     codec: str
     uids: Mapping[str, list[list[str]]]
@@ -55,26 +63,39 @@ class Layout:
 
 @dataclass(frozen=True)
 class PartitionGroup:
-    """A part of the writing: the partitions of a store whose numbers have the same remainder."""
+    """A part of the writing: the partitions of a store among which rows move, with the edits of their rows."""
 
     operator_id: int
     store: str
-    remainder: int
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    edits: tuple[StoredEdit, ...] = ()
 
 
-def groups_of(checkpoint: Checkpoint, layout: Layout) -> list[PartitionGroup]:
+def groups_of(checkpoint: Checkpoint, layout: Layout, edits: Iterable[StoredEdit]) -> list[PartitionGroup]:
     """The groups of all stores, which together have each partition once."""
-    return [
-        PartitionGroup(operator.operator_id, store.name, number)
-        for operator in checkpoint.operators
-        for store in operator.stores
-        for number in range(divisor_of(store, layout))
-    ]
+    placed: dict[tuple[int, str, int], list[StoredEdit]] = {}
+    for edit in edits:
+        placed.setdefault((edit.operator_id, edit.store, edit.partition), []).append(edit)
+    found = []
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            for sources, targets in _moves(store, layout):
+                own = [each for at in sources for each in placed.get((operator.operator_id, store.name, at), ())]
+                found.append(PartitionGroup(operator.operator_id, store.name, sources, targets, tuple(own)))
+    return found
 
 
-def divisor_of(store: Store, layout: Layout) -> int:
-    """The number of groups of a store."""
-    return 1 if store.written.single else math.gcd(store.count, layout.partitions)
+def _moves(store: Store, layout: Layout) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Yield groups of partitions of a store, and those to which their rows go."""
+    if layout.partitions is None:
+        yield from (((number,), (number,)) for number in store.partitions)
+    elif store.written.single:
+        yield tuple(range(store.count)), (0,)
+    else:
+        divisor = math.gcd(store.count, layout.partitions)
+        for number in range(divisor):
+            yield tuple(range(number, store.count, divisor)), tuple(range(number, layout.partitions, divisor))
 
 
 def write_group(checkpoint: Checkpoint, group: PartitionGroup, layout: Layout, target: Target) -> Mapping[str, int]:
@@ -85,17 +106,15 @@ def write_group(checkpoint: Checkpoint, group: PartitionGroup, layout: Layout, t
     """
     operator = checkpoint.operator(group.operator_id)
     store = next(each for each in operator.stores if each.name == group.store)
-    count, divisor = store.count, divisor_of(store, layout)
-    sources = [number for number in range(count) if number % divisor == group.remainder]
-    targets = [0] if store.written.single else list(range(group.remainder, layout.partitions, divisor))
-    form = _form_of(checkpoint, store, sources) if layout.provider == "rocksdb" else ZipForm(0)
+    form = _form_of(checkpoint, store, group.sources) if layout.provider == "rocksdb" else ZipForm(0)
     sizes: dict[str, int] = {}
     with temporary_directory() as directory, ReroutedRows(directory) as rows:
         for family in store.families:
-            for number in sources:
-                for moved in _moved(checkpoint, operator, store, family, number, layout, form):
+            for number in group.sources:
+                edits = [each for each in group.edits if (each.partition, each.family) == (number, family.name)]
+                for moved in _moved(checkpoint, operator, store, family, number, layout, form, edits):
                     rows.add(*moved)
-        for number in targets:
+        for number in group.targets:
             sizes |= _write_base(checkpoint, store, number, rows, layout, form, target)
     return sizes
 
@@ -112,31 +131,40 @@ def _moved(
     number: int,
     layout: Layout,
     form: ZipForm,
+    edits: Sequence[StoredEdit],
 ) -> Iterator[Moved]:
-    """Yield the rows of a family in a partition."""
+    """Yield the rows that a family in a partition has after its edits."""
     source = open_partition(checkpoint, store, number, family.name)
     frame = frame_of(checkpoint, store, family, layout.provider)
     found, wanted = family_of(source), form.families.get(family.name)
-    single = store.written.single
-    places = None if single else places_of(checkpoint, operator, store, family)
+    partitions = layout.partitions
+    places = None if partitions is None or store.written.single else places_of(checkpoint, operator, store, family)
     check = check_places(source.folder.path, number, store.count)
+    gone = pa.concat_arrays([column for each in edits for column in (each.put.column(0), each.erased)]) if edits else ()
 
     def moved(rows: StoredRows) -> Moved:
         keys, values = frame(rows)
-        if places is None:
-            return np.zeros(len(keys), np.int64), keys, values
-        at = places.of(rows.keys, math.lcm(store.count, layout.partitions))
-        check(at % store.count)
         if found is not None and wanted is not None and found != wanted:
             keys = _of_family(keys, wanted)
-        return at % layout.partitions, keys, values
+        if places is None or partitions is None:
+            return np.full(len(keys), number if partitions is None else 0, np.int64), keys, values
+        at = places.of(rows.keys, math.lcm(store.count, partitions))
+        check(at % store.count)
+        return at % partitions, keys, values
+
+    def kept(rows: StoredRows) -> Moved | None:
+        if edits:
+            left = np.flatnonzero(~bools(pc.is_in(rows.keys.copied(corrupt_row), value_set=gone)))
+            rows = StoredRows((rows.keys.select(left), rows.values.select(left)))
+        return moved(rows) if len(rows.keys) else None
 
     if found is not None and found != wanted and checkpoint.has_checksums:
         raise not_editable(
             f"{source.folder.path}: family {family.name} has the id {found}, and {wanted} in another partition, and "
             "the checksums of rows cover it; let Spark run the query without row checksums, or edit before"
         )
-    yield from stored_rows(source, moved)
+    yield from (each for each in stored_rows(source, kept) if each is not None)
+    yield from (moved(StoredRows(each.put)) for each in edits if each.put.num_rows)
 
 
 def _of_family(keys: Cells, number: int) -> Cells:

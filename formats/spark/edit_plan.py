@@ -20,9 +20,11 @@ from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, Edit
 from statestore.formats.engine import Source
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, DataFile, read_metadata
-from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
-from statestore.formats.spark.editable_states import check_editable
-from statestore.formats.spark.edits.amended_files import amended_files, place_of, write_amended, write_pieces
+from statestore.formats.spark.checkpoint.state_errors import refused
+from statestore.formats.spark.checkpoint_copy import CheckpointCopy, begun_batches, check_newest, notes_of_successor
+from statestore.formats.spark.edit_settings import edit_settings, invalid_setting
+from statestore.formats.spark.edited_states import edits_of_states
+from statestore.formats.spark.edits.amended_files import amended_files, place_of, write_amended
 from statestore.formats.spark.edits.appended_files import (
     Uids,
     all_partitions,
@@ -30,42 +32,22 @@ from statestore.formats.spark.edits.appended_files import (
     new_uids,
     write_appended,
 )
-from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata, stages
+from statestore.formats.spark.edits.copied_files import copied_files, metadata_paths, moved_metadata
 from statestore.formats.spark.edits.packed_streams import codec_of
-from statestore.formats.spark.edits.stored_edits import PartitionEdit, StoredEdit, by_partition
-from statestore.formats.spark.join_edits import join_edits
-from statestore.formats.spark.state_at import Shown, view_of
-from statestore.formats.spark.state_edits import stored_edits
-from statestore.formats.spark.timed_join_edits import timed_join_edits
-from statestore.formats.spark.variable_edits import variable_edits
+from statestore.formats.spark.edits.stored_edits import PartitionEdit, by_partition
+from statestore.formats.spark.query_sinks import notes_of_sink
+from statestore.formats.spark.rescale_plan import rescaling_plan
+from statestore.formats.spark.state_at import Shown
 from statestore.formats.state_table import RowPair
 
 _COMMITS = "commits"
 
 
 @dataclass(frozen=True)
-class SparkEditPlan(EditPlan):
-    """The plan of a copy of a checkpoint, which was opened as of the batch that is edited.
+class SparkEditPlan(CheckpointCopy):
+    """The plan of a copy whose newest batch has the edits."""
 
-    ``reopen`` opens the checkpoint at a path as a source.
-    """
-
-    checkpoint: Checkpoint
     edits: tuple[PartitionEdit, ...]
-    said: tuple[str, ...]
-    reopen: Callable[[str], Source]
-
-    @property
-    def version(self) -> int:
-        return self.checkpoint.batch.batch_id
-
-    @property
-    def target_version(self) -> int:
-        return self.version
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self.said
 
     @property
     def _commit(self) -> str:
@@ -102,12 +84,11 @@ class SparkEditPlan(EditPlan):
     def write(self, part: PartitionEdit, target: Target) -> Mapping[str, int]:
         return write_amended(self.checkpoint, part, target)
 
-    def finish(self, target: Target) -> Mapping[str, int]:
-        """Write what names the folder, and the newest commit last of all: without it, the batch is not committed."""
+    def last_files(self, target: Target) -> Mapping[str, bytes]:
         root = self.checkpoint.root
         contents = {path: moved_metadata(root, path, target.path) for path in metadata_paths(root)}
         contents[self._commit] = read_metadata(root.at(_COMMITS), self.version)
-        return {path: write_pieces(target, path, [content]) for path, content in contents.items()}
+        return contents
 
     def differing_rows(
         self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
@@ -124,35 +105,18 @@ class SparkEditPlan(EditPlan):
             return None
         return rows_since(self.version - 1, (source, self.version), (target, self.target_version), state, columns)
 
-    def stages(self) -> Sequence[Sequence[str]]:
-        return stages(self.checkpoint.root, self.target_version)
-
-    def opened(self, path: str) -> Source:
-        return self.reopen(path)
-
 
 @dataclass(frozen=True)
-class AppendingPlan(EditPlan):
+class AppendingPlan(CheckpointCopy):
     """The plan of a copy with a further batch; ``edits`` are those of all partitions, and ``uids`` the ids of its
     files in checkpoint format 2."""
 
-    checkpoint: Checkpoint
     edits: tuple[PartitionEdit, ...]
-    said: tuple[str, ...]
-    reopen: Callable[[str], Source]
     uids: Uids
-
-    @property
-    def version(self) -> int:
-        return self.checkpoint.batch.batch_id
 
     @property
     def target_version(self) -> int:
         return self.version + 1
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self.said
 
     def copied(self) -> Iterator[CopiedFile]:
         root = self.checkpoint.root
@@ -168,24 +132,17 @@ class AppendingPlan(EditPlan):
     def write(self, part: PartitionEdit, target: Target) -> Mapping[str, int]:
         return write_appended(self.checkpoint, part, self.uids, target)
 
-    def finish(self, target: Target) -> Mapping[str, int]:
-        """Write what names the folder, then the logs of the batch: its commit last of all."""
+    def last_files(self, target: Target) -> Mapping[str, bytes]:
         root = self.checkpoint.root
         contents = {path: moved_metadata(root, path, target.path) for path in metadata_paths(root)}
         contents.update(appended_logs(self.checkpoint, self.uids))
-        return {path: write_pieces(target, path, [content]) for path, content in contents.items()}
+        return contents
 
     def differing_rows(
         self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
     ) -> Iterator[RowPair] | None:
         """Pairs of the rows that the batch of the edit changed: the one before is the same in both."""
         return rows_since(self.version, (source, self.version), (target, self.target_version), state, columns)
-
-    def stages(self) -> Sequence[Sequence[str]]:
-        return stages(self.checkpoint.root, self.target_version)
-
-    def opened(self, path: str) -> Source:
-        return self.reopen(path)
 
 
 def edit_plan_of(
@@ -196,66 +153,35 @@ def edit_plan_of(
     options: EditOptions,
     reopen: Callable[[str], Source],
 ) -> EditPlan:
-    """The plan of a copy of the checkpoint whose newest batch, or a further one, has the edits.
+    """The plan of a copy of the checkpoint whose newest batch, or a further one, has the edits, or of one with the
+    newest batch alone (`rescaling_plan`).
 
     ``states`` are those of the source by name. Raises as `Source.edit_plan`, and the errors of reads.
     """
+    asked = edit_settings(options.settings)
+    if asked.sink is not None and not options.as_batch:
+        raise invalid_setting("sink", "it is of use with as_batch alone, as no other edit adds a batch; leave it out")
+    if asked.layout:
+        return rescaling_plan(checkpoint, states, version, edits, options, asked, reopen)
     check_newest(checkpoint, version)
+    of_sink: Sequence[str] = ()
     if options.as_batch:
         _check_batch(checkpoint)
-    stored: list[StoredEdit] = []
-    notes: list[str] = []
-    for edit in edits:
-        found, late = _of_state(checkpoint, edit.state, states, edit, options)
-        stored += found
-        notes += late
+        of_sink = tuple(notes_of_sink(checkpoint, asked.sink))
+    stored, notes = edits_of_states(checkpoint, states, edits, options)
     parts = by_partition(stored)
     said = (*notes, *notes_of_successor(checkpoint), *_notes(checkpoint, parts))
     if not options.as_batch:
-        return SparkEditPlan(checkpoint, tuple(parts), said, reopen).check()
+        return SparkEditPlan(checkpoint, said, reopen, tuple(parts)).check()
     placed = {(part.operator_id, part.store, part.partition): part for part in parts}
     every = tuple(all_partitions(checkpoint, placed))
-    return AppendingPlan(checkpoint, every, (*said, _of_sinks(version)), reopen, new_uids(checkpoint.batch.uids))
-
-
-def _of_state(
-    checkpoint: Checkpoint, name: str, states: Mapping[str, Shown], edit: StateEdit, options: EditOptions
-) -> tuple[Sequence[StoredEdit], Sequence[str]]:
-    view = view_of(checkpoint, states[name])
-    if states[name].snapshot is not None:
-        raise not_editable(
-            f"state {name} of {checkpoint.root.path} cannot be edited: it is built on a snapshot that an option names; "
-            "leave out snapshotStartBatchId",
-        )
-    check_editable(checkpoint, name, view)
-    if view.shape == "join-side":
-        return (timed_join_edits if view.listed else join_edits)(checkpoint, view, edit)
-    if checkpoint.operator(view.operator_id).variables:
-        return variable_edits(checkpoint, view, edit, options)
-    return stored_edits(checkpoint, view, edit, options)
-
-
-def check_newest(checkpoint: Checkpoint, version: int) -> None:
-    """Raise InvalidInputError EDIT_REFUSED for a batch from whose state the query does not go on."""
-    where, newest = checkpoint.root.path, checkpoint.batches[-1]
-    if version in checkpoint.begun:
-        raise refused(f"{where}: batch {version} was not committed; edit without the option uncommitted")
-    if version != newest or checkpoint.batch.batch_id != newest:
-        raise refused(
-            f"{where}: batch {version} cannot be edited, as the query goes on from batch {newest}, the newest that is "
-            f"committed; edit batch {newest}",
-        )
-    if not checkpoint.batch.logged or checkpoint.batch.version != version + 1:
-        raise refused(
-            f"{where}: batch {version} was skipped by a repartition, or offsets/{version} is missing, so the query "
-            "does not go on from its state; let the query run a batch, and edit that",
-        )
+    return AppendingPlan(checkpoint, (*said, *of_sink), reopen, every, new_uids(checkpoint.batch.uids))
 
 
 def _check_batch(checkpoint: Checkpoint) -> None:
     """Raise for a checkpoint that cannot have a further batch."""
-    where, batch = checkpoint.root.path, checkpoint.batch.batch_id
-    begun = [number for number in checkpoint.root.at("offsets").numbered() if number > batch]
+    where = checkpoint.root.path
+    begun = begun_batches(checkpoint)
     if begun:
         raise refused(
             f"{where}: batch {begun[0]} was begun and not committed, and an edit as a batch of its own would take its "
@@ -266,33 +192,11 @@ def _check_batch(checkpoint: Checkpoint) -> None:
             store.check_partitions(where)
 
 
-def _of_sinks(batch: int) -> str:
-    return (
-        f"Batch {batch + 1} is the edit's. If the query writes files, the log _spark_metadata of its output lacks an "
-        f"entry for it, without which the query fails later: write a file _spark_metadata/{batch + 1} with the line v1."
-    )
-
-
-def notes_of_successor(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield what the user has to know of a copy that goes on with the newest batch of its source."""
-    where, batch = checkpoint.root.path, checkpoint.batch.batch_id
-    begun = [number for number in checkpoint.root.at("offsets").numbered() if number > batch]
-    if begun:
-        yield (
-            f"Batch {begun[0]} was begun and not committed. It stays so: the query runs it again, on the edited state, "
-            "with the same input."
-        )
-    yield (
-        f"The target is the same query, {checkpoint.query_id}: once it has run from the target, do not start it from "
-        f"{where} again, as sinks would take its batches for those that they have."
-    )
-
-
 def _notes(checkpoint: Checkpoint, edits: Sequence[PartitionEdit]) -> Iterator[str]:
-    batch = checkpoint.batch.batch_id
-    if any(len(edit.erased) for edit in edits) and batch:
-        tables = ", and table files of RocksDB," if checkpoint.provider == "rocksdb" else ""
+    batch, has_tables = checkpoint.batch.batch_id, checkpoint.provider == "rocksdb"
+    if any(len(edit.erased) for edit in edits) and (batch or has_tables):
+        tables = ", and table files of RocksDB," if has_tables else ""
         yield (
             f"Files of batches before {batch}{tables} are copied as they are, and have rows that were deleted until "
-            "the query has removed them; so has the source."
+            "the query has removed them; with the setting compact (--compact) the target has none. So has the source."
         )

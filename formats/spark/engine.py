@@ -10,7 +10,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
-from statestore.formats.spark.state_options import OPTIONS, selection_of
+from statestore.formats.spark.state_options import EDIT_SETTINGS, OPTIONS, selection_of
 from statestore.formats.values.expansion import parse_json
 
 if TYPE_CHECKING:
@@ -83,13 +83,6 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
 
 
 _FOLDERS = ("commits", "offsets", "sources", "state")
-EDIT_SETTINGS = (
-    EngineOption("partitions", "int", "the number of partitions of the state"),
-    EngineOption("provider", "text", "the provider of the state store: hdfs or rocksdb"),
-    EngineOption("changelogs", "bool", "whether the query will write changelogs of RocksDB"),
-    EngineOption("codec", "text", "the compression of files of state: lz4, lzf, snappy or zstd"),
-)
-"""Settings of a copy with another layout (`statestore.formats.spark.rescale_plan`)."""
 ENGINE = Engine(
     "spark",
     "checkpoint of Structured Streaming",

@@ -1,8 +1,10 @@
-"""A copy of a checkpoint with another number of partitions, another provider or another codec.
+"""A copy of a checkpoint with the state of its newest batch alone: with another number of partitions, another provider
+or codec, or as it was, without what older batches have left.
 
 The newest batch gets a whole base in each partition of each store, which is all that a query that goes on from it
-loads. State of older batches, which has the former number of partitions, is left behind, and with it the history. No
-batch is added, so sinks and sources see nothing of the change.
+loads. State of older batches, which has the former number of partitions, and rows that were deleted since, is left
+behind, and with it the history: of the logs there are those that Spark reads as a query starts. No batch is added, so
+sinks and sources see nothing of the change.
 """
 
 from __future__ import annotations
@@ -12,20 +14,22 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
+from statestore.formats.edits import CopiedFile, EditOptions, StateEdit, Target
 from statestore.formats.engine import Source
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.spark.based_partitions import Layout, PartitionGroup, groups_of, write_group
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator, Provider, Store
 from statestore.formats.spark.checkpoint.query_metadata import PARTITIONS, SETTINGS
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
-from statestore.formats.spark.edit_plan import check_newest, notes_of_successor
-from statestore.formats.spark.edits.copied_files import copied_files, stages
-from statestore.formats.spark.edits.packed_streams import CODECS, codec_of
+from statestore.formats.spark.checkpoint_copy import CheckpointCopy, check_newest, notes_of_successor
+from statestore.formats.spark.edit_settings import EditSettings, invalid_setting
+from statestore.formats.spark.edited_states import edits_of_states
+from statestore.formats.spark.edits.copied_files import copied_files
+from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.rescaled_metadata import rescaled_metadata, rescaled_paths
+from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.providers.partition_load import files_of_batch, open_partition
 from statestore.formats.spark.row_places import places_of
+from statestore.formats.spark.state_at import Shown
 
 _PROVIDER, _CODEC = f"{SETTINGS}stateStore.providerClass", f"{SETTINGS}stateStore.compression.codec"
 _STRICT = "statefulOperator.useStrictDistribution"
@@ -34,141 +38,101 @@ _CLASSES: Mapping[str, str] = {
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 _CHANGELOGS = f"{SETTINGS}stateStore.rocksdb.changelogCheckpointing.enabled"
-_MOST_PARTITIONS = 100_000
-_COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _OF_PARTITION = re.compile(r"state/\d+/\d+/(?!(?:[^/]+/)?_metadata/)")
 """Paths of files in the folder of a partition, but for the schemas of Spark 3 that lie there."""
+_OF_BATCH = re.compile(r"(offsets|commits)/\.?(\d{1,18})(\.crc)?")
+_LOGGED_BEFORE = {"commits": 0, "offsets": 1}
+"""How many batches before the newest one have a log in the copy. Spark reads these as a query starts."""
 
 
 @dataclass(frozen=True)
-class SparkRescalePlan(EditPlan):
-    """The plan of a copy with another layout, of a checkpoint that was opened as of its newest batch.
+class SparkRescalePlan(CheckpointCopy):
+    """The plan of a copy with the newest batch alone, in another layout or in the same.
 
-    ``settings`` are those of the query that change, by their whole names. ``reopen`` opens the checkpoint at a path.
+    ``settings`` are those of the query that change, by their whole names.
     """
 
-    checkpoint: Checkpoint
     layout: Layout
     settings: Mapping[str, str]
-    said: tuple[str, ...]
-    reopen: Callable[[str], Source]
-
-    @property
-    def version(self) -> int:
-        return self.checkpoint.batch.batch_id
-
-    @property
-    def target_version(self) -> int:
-        return self.version
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self.said
+    edits: tuple[StoredEdit, ...]
 
     def copied(self) -> Iterator[CopiedFile]:
         written = rescaled_paths(self.checkpoint)
         for file in copied_files(self.checkpoint.root, self.checkpoint.batch.version, written):
-            if not _OF_PARTITION.match(file.path):
+            if not _OF_PARTITION.match(file.path) and not _is_older(file.path, self.version):
                 yield file
 
     def parts(self) -> Sequence[PartitionGroup]:
-        return groups_of(self.checkpoint, self.layout)
+        return groups_of(self.checkpoint, self.layout, self.edits)
 
     def written_bytes(self) -> int:
-        return sum(
+        stored = sum(
             file.size
             for operator in self.checkpoint.operators
             for store in operator.stores
             for number in store.partitions
             for file in files_of_batch(open_partition(self.checkpoint, store, number, store.families[0].name))
         )
+        return stored + sum(int(edit.put.nbytes) for edit in self.edits)
 
     def write(self, part: PartitionGroup, target: Target) -> Mapping[str, int]:
         return write_group(self.checkpoint, part, self.layout, target)
 
-    def finish(self, target: Target) -> Mapping[str, int]:
-        """Write the metadata, and the newest commit last of all: without it, the batch is not committed."""
+    def last_files(self, target: Target) -> Mapping[str, bytes]:
         layout = self.layout
-        made = rescaled_metadata(self.checkpoint, self.settings, layout.partitions, layout.uids, target.path)
-        for path, content in made.items():
-            with target.create(path) as stream:
-                stream.write(content)
-        return {path: len(content) for path, content in made.items()}
+        return rescaled_metadata(self.checkpoint, self.settings, layout.partitions, layout.uids, target.path)
 
-    def stages(self) -> Sequence[Sequence[str]]:
-        return stages(self.checkpoint.root, self.target_version)
 
-    def opened(self, path: str) -> Source:
-        return self.reopen(path)
+def _is_older(path: str, batch: int) -> bool:
+    """Return whether a log is of a batch that the copy does not have, and Spark does not read."""
+    found = _OF_BATCH.fullmatch(path)
+    return found is not None and int(found[2]) < batch - _LOGGED_BEFORE[found[1]]
 
 
 def rescaling_plan(
     checkpoint: Checkpoint,
+    states: Mapping[str, Shown],
     version: int,
     edits: Sequence[StateEdit],
     options: EditOptions,
+    asked: EditSettings,
     reopen: Callable[[str], Source],
 ) -> SparkRescalePlan:
-    """The plan of a copy of the checkpoint with the settings of the options: ``partitions`` (a number), ``provider``
-    (hdfs or rocksdb), ``codec`` (of state files), ``changelogs`` (true or false, of RocksDB).
+    """The plan of a copy of the checkpoint in the layout that is asked for, with the edits.
 
-    Raises InvalidInputError INVALID_OPTION for other values, EDIT_REFUSED for a batch that is not the newest, or
-    rows to be edited along; UnsupportedError EDIT_UNSUPPORTED for state whose rows cannot be placed or converted.
+    ``states`` are those of the source by name. Raises InvalidInputError INVALID_OPTION for settings that the checkpoint
+    cannot have, EDIT_REFUSED for a batch that is not the newest; UnsupportedError EDIT_UNSUPPORTED for state whose rows
+    cannot be placed or converted; and what `edits_of_states` raises.
     """
-    where = checkpoint.root.path
-    if edits:
-        raise refused(
-            f"{where}: rows cannot be edited along with the settings {', '.join(options.settings)}; make two edits: "
-            "one of rows, and one of settings, of its target"
-        )
     if options.as_batch:
         raise refused(
-            f"{where}: other settings are those of batch {version}, and no batch of their own; leave out as_batch"
+            f"{checkpoint.root.path}: with {', '.join(asked.layout)} all state of batch {version} is written anew, and "
+            "no batch follows it; leave out as_batch"
         )
     check_newest(checkpoint, version)
-    asked = _asked(options.settings)
     provider, count = _provider(checkpoint, asked), _partitions(checkpoint, asked)
     for operator in checkpoint.operators:
         for store in operator.stores:
-            _check_store(checkpoint, operator, store, provider)
-    settings = {PARTITIONS: str(count), _PROVIDER: checkpoint.batch.settings.get(_PROVIDER, _CLASSES[provider])}
+            _check_store(checkpoint, operator, store, provider, count)
+    settings = {_PROVIDER: checkpoint.batch.settings.get(_PROVIDER, _CLASSES[provider])}
+    if count is not None:
+        settings[PARTITIONS] = str(count)
     if provider != checkpoint.provider:
         settings[_PROVIDER] = _CLASSES[provider]
-    if "codec" in asked:
-        settings[_CODEC] = asked["codec"]
+    if asked.codec is not None:
+        settings[_CODEC] = asked.codec
     changed = {name: value for name, value in settings.items() if checkpoint.batch.settings.get(name) != value}
     codec = codec_of(replace(checkpoint.batch, settings={**checkpoint.batch.settings, **settings}))
     layout = Layout(count, provider, codec, _uids(checkpoint, count))
-    notes = (*_notes(checkpoint, layout, asked), *notes_of_successor(checkpoint))
-    return SparkRescalePlan(checkpoint, layout, changed, notes, reopen)
+    stored, notes = edits_of_states(checkpoint, states, edits, options)
+    said = (*notes, *_notes(checkpoint, layout, asked, stored), *notes_of_successor(checkpoint))
+    return SparkRescalePlan(checkpoint, said, reopen, layout, changed, tuple(stored))
 
 
-def _asked(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """The settings, each with a value that it can have."""
-    allowed = {"provider": tuple(_CLASSES), "changelogs": ("true", "false"), "codec": CODECS}
-    for name, value in settings.items():
-        if name == "partitions":
-            if not _COUNT.fullmatch(value) or int(value) > _MOST_PARTITIONS:
-                raise _invalid(name, f"is {shown(value)}; expected a number from 1 to {_MOST_PARTITIONS}")
-        elif value not in allowed[name]:
-            raise _invalid(name, f"is {shown(value)}; expected one of {', '.join(allowed[name])}")
-    if "changelogs" in settings and settings.get("provider", "rocksdb") != "rocksdb":
-        raise _invalid("changelogs", "is given, and only RocksDB has them; leave it out, or choose provider rocksdb")
-    return settings
-
-
-def _invalid(name: str, problem: str) -> InvalidInputError:
-    return InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} {problem}")
-
-
-def _provider(checkpoint: Checkpoint, asked: Mapping[str, str]) -> Provider:
-    wanted: Provider = checkpoint.provider
-    if asked.get("provider") == "hdfs":
-        wanted = "hdfs"
-    elif asked.get("provider") == "rocksdb":
-        wanted = "rocksdb"
-    if wanted == "hdfs" and "changelogs" in asked:
-        raise _invalid(
+def _provider(checkpoint: Checkpoint, asked: EditSettings) -> Provider:
+    wanted = asked.provider or checkpoint.provider
+    if wanted == "hdfs" and asked.changelogs is not None:
+        raise invalid_setting(
             "changelogs", f"is given, and {checkpoint.root.path} is HDFS-backed, which has none; leave it out"
         )
     if wanted == "hdfs" and checkpoint.batch.uids:
@@ -179,22 +143,26 @@ def _provider(checkpoint: Checkpoint, asked: Mapping[str, str]) -> Provider:
     return wanted
 
 
-def _partitions(checkpoint: Checkpoint, asked: Mapping[str, str]) -> int:
-    found = checkpoint.batch.partitions
-    if found is None or PARTITIONS not in checkpoint.batch.settings:
+def _partitions(checkpoint: Checkpoint, asked: EditSettings) -> int | None:
+    """The number of partitions to which rows go; None: each stays where it is."""
+    if asked.partitions is not None and PARTITIONS not in checkpoint.batch.settings:
         raise not_editable(
             f"{checkpoint.root.path}: offsets/{checkpoint.batch.batch_id} has no {PARTITIONS}, from which the query "
             "would take the number of partitions; let Spark 2.4 or later run a batch of the query"
         )
-    return int(asked.get("partitions", found))
+    return asked.partitions
 
 
-def _check_store(checkpoint: Checkpoint, operator: Operator, store: Store, provider: Provider) -> None:
-    """Raise for a store whose rows cannot be read in whole, placed, or converted."""
+def _check_store(
+    checkpoint: Checkpoint, operator: Operator, store: Store, provider: Provider, partitions: int | None
+) -> None:
+    """Raise for a store whose rows cannot be read in whole, converted, or, where they move, placed."""
     where = f"store {store.name} of operator {operator.operator_id} of {checkpoint.root.path}"
     store.check_partitions(checkpoint.root.path)
     if provider != checkpoint.provider and store.has_families:
         raise not_editable(f"{where} has column families, which only RocksDB has; leave out provider")
+    if partitions is None:
+        return
     if store.written.single:
         if store.partitions != (0,):
             raise not_editable(
@@ -215,26 +183,34 @@ def _check_store(checkpoint: Checkpoint, operator: Operator, store: Store, provi
         places_of(checkpoint, operator, store, family)
 
 
-def _uids(checkpoint: Checkpoint, count: int) -> Mapping[str, list[list[str]]]:
+def _uids(checkpoint: Checkpoint, count: int | None) -> Mapping[str, list[list[str]]]:
     """New names of the files of each partition in checkpoint format 2."""
     found = {}
     for operator_id, listed in checkpoint.batch.uids.items():
         stores = checkpoint.operator(int(operator_id)).stores
-        partitions = len(listed) if all(store.written.single for store in stores) else count
+        partitions = len(listed) if count is None or all(store.written.single for store in stores) else count
         found[operator_id] = [[str(uuid.uuid4()) for _ in listed[0]] for _ in range(partitions)]
     return found
 
 
-def _notes(checkpoint: Checkpoint, layout: Layout, asked: Mapping[str, str]) -> Iterator[str]:
-    batch = checkpoint.batch.batch_id
+def _notes(checkpoint: Checkpoint, layout: Layout, asked: EditSettings, edits: Sequence[StoredEdit]) -> Iterator[str]:
+    batch, where = checkpoint.batch.batch_id, checkpoint.root.path
+    parted = "" if layout.partitions is None else f", in {layout.partitions} partitions"
     yield (
-        f"The target has the state of batch {batch} alone, in {layout.partitions} partitions: state of older batches, "
-        f"their changes and their history stay in {checkpoint.root.path}."
+        f"The target has the state of batch {batch} alone{parted}: state of older batches, their changes and their "
+        f"history stay in {where}."
     )
-    if layout.provider == "rocksdb" and "changelogs" in asked:
+    if any(len(edit.erased) for edit in edits):
+        yield f"Rows that were deleted are in no file of the target; they are in {where} until you remove it."
+        if "sources" in checkpoint.root.folders():
+            yield (
+                "Logs of sources, which name the files that the query has read, are copied as they are, as the query "
+                "would read these files again without them."
+            )
+    if layout.provider == "rocksdb" and asked.changelogs is not None:
         yield (
             f"Spark does not keep in a checkpoint whether RocksDB writes changelogs: start the query with "
-            f"{_CHANGELOGS}={asked['changelogs']}."
+            f"{_CHANGELOGS}={str(asked.changelogs).lower()}."
         )
     if layout.provider == "hdfs" and batch:
         yield (

@@ -337,14 +337,10 @@ class CheckpointSource(Source):
         return () if touched is None else (Filter(PARTITION.name, "in", tuple(touched)),)
 
     def edit_plan(self, version: int, edits: Sequence[StateEdit], options: EditOptions) -> EditPlan:
-        """The plan of a copy whose newest batch, or a further one, has the edits (`edit_plan_of`), or of one with other
-        settings (`rescaling_plan`)."""
+        """The plan of a copy with the edits, as its options say (`edit_plan_of`)."""
         from statestore.formats.spark.edit_plan import edit_plan_of
-        from statestore.formats.spark.rescale_plan import rescaling_plan
 
         reopen = partial(_opened_at, self.checkpoint.given)
-        if options.settings:
-            return rescaling_plan(self.checkpoint, version, edits, options, reopen)
         return edit_plan_of(self.checkpoint, self.shown, version, edits, options, reopen)
 
     def state_view(self, state: str) -> StateView:

@@ -1,7 +1,7 @@
 """The options of Spark's own ``statestore`` source, for checkpoints: same spelling, defaults and conflicts.
 
 Three are not Spark's: the types of state without a schema file, and whether to show a batch that was not committed.
-They are parsed in `statestore.formats.spark.checkpoint.given_types`.
+They are parsed in `statestore.formats.spark.checkpoint.given_types`. Settings of edits stand here, too.
 """
 
 from __future__ import annotations
@@ -49,6 +49,19 @@ OPTIONS = (
         describes=True,
     ),
 )
+EDIT_SETTINGS = (
+    EngineOption("partitions", "int", "the number of partitions that the query goes on with"),
+    EngineOption("provider", "text", "`hdfs` or `rocksdb`, the provider of the state store"),
+    EngineOption("changelogs", "bool", "whether RocksDB is to write changelogs"),
+    EngineOption("codec", "text", "the codec of state files: `lz4`, `zstd`, `snappy` or `lzf`"),
+    EngineOption("compact", "bool", "keep the newest batch alone, without a trace of rows that are deleted"),
+    EngineOption(
+        "sink",
+        "text",
+        "the output of the query, which is checked if the edit is a batch; `none` if it has none",
+    ),
+)
+"""What the copies of a checkpoint can be asked to be (`statestore.formats.spark.edit_settings`)."""
 JoinSide = Literal["left", "right", "none"]
 
 

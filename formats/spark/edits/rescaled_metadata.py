@@ -23,15 +23,15 @@ _STORES, _PARTITIONS = "stateStoreInfo", "numPartitions"
 def rescaled_metadata(
     checkpoint: Checkpoint,
     settings: Mapping[str, str],
-    partitions: int,
+    partitions: int | None,
     uids: Mapping[str, list[list[str]]],
     target: str,
 ) -> dict[str, bytes]:
     """The bytes of the files that change, by path below the root, for a checkpoint at ``target``; the newest commit
     comes last.
 
-    ``settings`` are those that change, by their whole names. Raises CorruptError SPARK_STATE_FILE for files that are
-    not as Spark writes them.
+    ``settings`` are those that change, by their whole names. ``partitions`` is None where their number stays. Raises
+    CorruptError SPARK_STATE_FILE for files that are not as Spark writes them.
     """
     root, batch = checkpoint.root, checkpoint.batch.batch_id
     found = {path: moved_metadata(root, path, target) for path in metadata_paths(root)}
@@ -86,13 +86,18 @@ def _changed(content: bytes, path: str, what: str, change: Callable[[dict[str, A
 
 
 def _with_settings(content: bytes, settings: Mapping[str, str], path: str) -> bytes:
+    if not settings:
+        return content
+
     def change(document: dict[str, Any]) -> None:
         document["conf"].update(settings)
 
     return _changed(content, path, "conf", change)
 
 
-def _with_partitions(content: bytes, operator: Operator, partitions: int, path: str) -> bytes:
+def _with_partitions(content: bytes, operator: Operator, partitions: int | None, path: str) -> bytes:
+    if partitions is None:
+        return content
     single = {store.name: store.written.single for store in operator.stores}
 
     def change(document: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.checkpoints.large_checkpoints import words, write_checkpoint
 from support.checkpoints.small_checkpoints import partition_of_word
 from support.checkpoints.spark_state_fixtures import ARCHIVE, LOCAL, MORE, checkpoint_path, index
+from support.checkpoints.stored_state import Stored, stored
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
 from support.refusals import refused
@@ -23,23 +24,22 @@ from support.refusals import refused
 import statestore
 from statestore.catalog.edits.apply import apply_edit
 from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.edits import EditOptions, StateEdit
+from statestore.formats.edits import EditOptions
 from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from statestore.formats.spark.checkpoint.checkpoint_files import LOGS
 from statestore.formats.spark.checkpoint.query_metadata import committed_batches
 from statestore.formats.spark.checkpoint.state_views import state_views
 from statestore.formats.spark.edits.rerouted_rows import ReroutedRows, in_key_order
 from statestore.formats.spark.misplaced_keys import placement_check
-from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.source import CheckpointSource, open_source
 from statestore.formats.spark.state_rows import read_state
 
 REPARTITIONED = ARCHIVE.with_name("repartitioned_checkpoints.tar.xz")
 ROCKSDB, HDFS = {"provider": "rocksdb"}, {"provider": "hdfs"}
-Stored = dict[tuple[int, str, str], dict[bytes, tuple[int, bytes]]]
 
 
 def opened(path: str | Path) -> CheckpointSource:
@@ -52,23 +52,6 @@ def rescaled(source: Path, target: Path, **settings: str) -> CheckpointSource:
     sizes = write_copy(plan, target)
     assert sizes
     return opened(target)
-
-
-def stored(checkpoint: Checkpoint) -> Stored:
-    """The rows of all families: the partition and the value by key without the id of its family."""
-    found: Stored = {}
-    for operator in checkpoint.operators:
-        for store in operator.stores:
-            for family in store.families:
-                rows = found.setdefault((operator.operator_id, store.name, family.name), {})
-                for number in store.partitions:
-                    partition = open_partition(checkpoint, store, number, family.name)
-                    for batch in stored_rows(partition, lambda rows: rows.batch):
-                        for key, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                            key = key[2:] if store.has_families else key
-                            assert key not in rows
-                            rows[key] = number, value
-    return found
 
 
 def without_places(rows: Stored) -> dict[tuple[int, str, str], dict[bytes, bytes]]:
@@ -204,7 +187,12 @@ def test_the_newest_logs_say_what_the_copy_is_and_nothing_else_changes(tmp_path:
     (source / "commits" / str(newest)).unlink()  # a batch that was begun
     target = tmp_path / "target"
     rescaled(source, target, partitions="3", provider="rocksdb", codec="zstd")
-    for batch in range(newest + 1):
+    numbers = {log: [each.name for each in (target / log).iterdir() if each.name.isdigit()] for log in LOGS}
+    assert {log: sorted(map(int, found)) for log, found in numbers.items()} == {
+        "commits": [newest - 1],
+        "offsets": [newest - 2, newest - 1, newest],  # Spark reads the offsets of the batch before, too
+    }
+    for batch in range(newest - 2, newest + 1):
         before, after = ((folder / "offsets" / str(batch)).read_text().split("\n") for folder in (source, target))
         assert before[0] == after[0] and before[2:] == after[2:]
         expected = conf_of(source, batch)
@@ -269,6 +257,8 @@ def test_rows_elsewhere_than_their_hash_says_are_refused(tmp_path: Path) -> None
         ({"changelogs": "yes", "provider": "rocksdb"}, ("changelogs", "true")),
         ({"changelogs": "true"}, ("changelogs", "HDFS-backed")),
         ({"changelogs": "true", "provider": "hdfs"}, ("changelogs", "rocksdb")),
+        ({"compact": "yes"}, ("compact", "'yes'", "true")),
+        ({"sink": ""}, ("sink", "none")),
     ],
 )
 def test_settings_are_checked(settings: dict[str, str], parts: tuple[str, ...], tmp_path: Path) -> None:
@@ -291,16 +281,13 @@ def test_what_cannot_be_converted_is_refused(name: str, part: str, tmp_path: Pat
     refused(UnsupportedError, "EDIT_UNSUPPORTED", call, part)
 
 
-def test_rows_are_not_edited_along_with_settings() -> None:
+def test_only_the_newest_batch_is_changed_and_no_batch_is_added() -> None:
     source = opened(checkpoint_path("spark4.3.0-agg__hdfs"))
-    at = source.at("state", source.newest("state"))
-    empty = at.schema.empty_table().drop_columns(["partition_id"])
-    edit = StateEdit("state", ("key",), empty, empty)
-    options = EditOptions(settings={"partitions": "3"})
     newest = source.checkpoint.batch.batch_id
-    refused(InvalidInputError, "EDIT_REFUSED", lambda: source.edit_plan(newest, [edit], options), "two edits")
-    older = lambda: source.edit_plan(newest - 1, [], options)  # noqa: E731
+    older = lambda: source.edit_plan(newest - 1, [], EditOptions(settings={"partitions": "3"}))  # noqa: E731
     refused(InvalidInputError, "EDIT_REFUSED", older, f"batch {newest - 1}")
+    added = lambda: source.edit_plan(newest, [], EditOptions(as_batch=True, settings={"compact": "true"}))  # noqa: E731
+    refused(InvalidInputError, "EDIT_REFUSED", added, "with compact", "leave out as_batch")
 
 
 def test_queries_that_need_not_place_rows_by_their_hash_are_refused(tmp_path: Path) -> None:

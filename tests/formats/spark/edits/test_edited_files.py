@@ -98,7 +98,7 @@ def reopened(path: str) -> CheckpointSource:
 
 
 def plan_of(source: CheckpointSource, edits: list[StoredEdit]) -> SparkEditPlan:
-    return SparkEditPlan(source.checkpoint, tuple(by_partition(edits)), (), reopened)
+    return SparkEditPlan(source.checkpoint, (), reopened, tuple(by_partition(edits)))
 
 
 def copied(checkpoint: Path, folder: Path) -> tuple[CheckpointSource, list[StoredEdit], CheckpointSource]:
@@ -132,7 +132,7 @@ def test_a_batch_of_its_own_has_the_edit_and_the_one_before_has_not(name: str, a
     edits = edits_of(checkpoint, before)
     placed = {(each.operator_id, each.store, each.partition): each for each in by_partition(edits)}
     uids = new_uids(checkpoint.batch.uids)
-    write_copy(AppendingPlan(checkpoint, tuple(all_partitions(checkpoint, placed)), (), reopened, uids), tmp_path / "c")
+    write_copy(AppendingPlan(checkpoint, (), reopened, tuple(all_partitions(checkpoint, placed)), uids), tmp_path / "c")
     copy = opened(tmp_path / "c").checkpoint
     newest = checkpoint.batches[-1]
     assert copy.batches == (*checkpoint.batches, newest + 1)
