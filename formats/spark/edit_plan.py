@@ -47,13 +47,14 @@ _COMMITS = "commits"
 class SparkEditPlan(EditPlan):
     """The plan of a copy of a checkpoint, which was opened as of the batch that is edited.
 
-    ``reopen`` opens the checkpoint at a path as a source.
+    ``reopen`` opens the checkpoint at a path as a source. ``bags`` are states whose rows of a key have no order.
     """
 
     checkpoint: Checkpoint
     edits: tuple[PartitionEdit, ...]
     said: tuple[str, ...]
     reopen: Callable[[str], Source]
+    bags: frozenset[str] = frozenset()
 
     @property
     def version(self) -> int:
@@ -124,20 +125,24 @@ class SparkEditPlan(EditPlan):
             return None
         return rows_since(self.version - 1, (source, self.version), (target, self.target_version), state, columns)
 
+    def keeps_order(self, state: str) -> bool:
+        return state not in self.bags
+
     def opened(self, path: str) -> Source:
         return self.reopen(path)
 
 
 @dataclass(frozen=True)
 class AppendingPlan(EditPlan):
-    """The plan of a copy with a further batch; ``edits`` are those of all partitions, and ``uids`` the ids of its
-    files in checkpoint format 2."""
+    """The plan of a copy with a further batch; ``edits`` are those of all partitions, ``uids`` the ids of its files in
+    checkpoint format 2, and ``bags`` states whose rows of a key have no order."""
 
     checkpoint: Checkpoint
     edits: tuple[PartitionEdit, ...]
     said: tuple[str, ...]
     reopen: Callable[[str], Source]
     uids: Uids
+    bags: frozenset[str] = frozenset()
 
     @property
     def version(self) -> int:
@@ -178,6 +183,9 @@ class AppendingPlan(EditPlan):
         """Pairs of the rows that the batch of the edit changed: the one before is the same in both."""
         return rows_since(self.version, (source, self.version), (target, self.target_version), state, columns)
 
+    def keeps_order(self, state: str) -> bool:
+        return state not in self.bags
+
     def opened(self, path: str) -> Source:
         return self.reopen(path)
 
@@ -205,11 +213,13 @@ def edit_plan_of(
         notes += late
     parts = by_partition(stored)
     said = (*notes, *notes_of_successor(checkpoint), *_notes(checkpoint, parts))
+    # A row of a join that is changed keeps its number, whatever rows of its key come before it in the edit.
+    bags = frozenset(edit.state for edit in edits if view_of(checkpoint, states[edit.state]).shape == "join-side")
     if not options.as_batch:
-        return SparkEditPlan(checkpoint, tuple(parts), said, reopen).check()
+        return SparkEditPlan(checkpoint, tuple(parts), said, reopen, bags).check()
     placed = {(part.operator_id, part.store, part.partition): part for part in parts}
     every = tuple(all_partitions(checkpoint, placed))
-    return AppendingPlan(checkpoint, every, (*said, _of_sinks(version)), reopen, new_uids(checkpoint.batch.uids))
+    return AppendingPlan(checkpoint, every, (*said, _of_sinks(version)), reopen, new_uids(checkpoint.batch.uids), bags)
 
 
 def _of_state(
