@@ -18,12 +18,14 @@ from statestore.formats.spark.edits.copied_files import stages
 class CheckpointCopy(EditPlan):
     """The plan of a copy of a checkpoint, which was opened as of the batch that is edited.
 
-    ``said`` is what the user has to know, and ``reopen`` opens the checkpoint at a path as a source.
+    ``said`` is what the user has to know, ``reopen`` opens the checkpoint at a path as a source, and ``bags`` are
+    edited states whose rows of a key have no order.
     """
 
     checkpoint: Checkpoint
     said: tuple[str, ...]
     reopen: Callable[[str], Source]
+    bags: frozenset[str]
 
     @property
     def version(self) -> int:
@@ -50,6 +52,9 @@ class CheckpointCopy(EditPlan):
 
     def opened(self, path: str) -> Source:
         return self.reopen(path)
+
+    def keeps_order(self, state: str) -> bool:
+        return state not in self.bags
 
 
 def check_newest(checkpoint: Checkpoint, version: int) -> None:

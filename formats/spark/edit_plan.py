@@ -23,7 +23,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, DataFile,
 from statestore.formats.spark.checkpoint.state_errors import refused
 from statestore.formats.spark.checkpoint_copy import CheckpointCopy, begun_batches, check_newest, notes_of_successor
 from statestore.formats.spark.edit_settings import edit_settings, invalid_setting
-from statestore.formats.spark.edited_states import edits_of_states
+from statestore.formats.spark.edited_states import edits_of_states, unordered_states
 from statestore.formats.spark.edits.amended_files import amended_files, place_of, write_amended
 from statestore.formats.spark.edits.appended_files import (
     Uids,
@@ -171,11 +171,12 @@ def edit_plan_of(
     stored, notes = edits_of_states(checkpoint, states, edits, options)
     parts = by_partition(stored)
     said = (*notes, *notes_of_successor(checkpoint), *_notes(checkpoint, parts))
+    bags = unordered_states(checkpoint, states, edits)
     if not options.as_batch:
-        return SparkEditPlan(checkpoint, said, reopen, tuple(parts)).check()
+        return SparkEditPlan(checkpoint, said, reopen, bags, tuple(parts)).check()
     placed = {(part.operator_id, part.store, part.partition): part for part in parts}
     every = tuple(all_partitions(checkpoint, placed))
-    return AppendingPlan(checkpoint, (*said, *of_sink), reopen, every, new_uids(checkpoint.batch.uids))
+    return AppendingPlan(checkpoint, (*said, *of_sink), reopen, bags, every, new_uids(checkpoint.batch.uids))
 
 
 def _check_batch(checkpoint: Checkpoint) -> None:

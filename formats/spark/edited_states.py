@@ -32,6 +32,16 @@ def edits_of_states(
     return stored, notes
 
 
+def unordered_states(
+    checkpoint: Checkpoint, states: Mapping[str, Shown], edits: Sequence[StateEdit]
+) -> frozenset[str]:
+    """The edited states whose rows of a key have no order: sides of joins.
+
+    A row of a join that is changed keeps its number, whatever rows of its key come before it in the edit.
+    """
+    return frozenset(each.state for each in edits if view_of(checkpoint, states[each.state]).shape == "join-side")
+
+
 def _of_state(
     checkpoint: Checkpoint, state: Shown, edit: StateEdit, options: EditOptions
 ) -> tuple[Sequence[StoredEdit], Sequence[str]]:

@@ -22,7 +22,7 @@ from statestore.formats.spark.checkpoint.query_metadata import PARTITIONS, SETTI
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint_copy import CheckpointCopy, check_newest, notes_of_successor
 from statestore.formats.spark.edit_settings import EditSettings, invalid_setting
-from statestore.formats.spark.edited_states import edits_of_states
+from statestore.formats.spark.edited_states import edits_of_states, unordered_states
 from statestore.formats.spark.edits.copied_files import copied_files
 from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.rescaled_metadata import rescaled_metadata, rescaled_paths
@@ -126,7 +126,8 @@ def rescaling_plan(
     layout = Layout(count, provider, codec, _uids(checkpoint, count))
     stored, notes = edits_of_states(checkpoint, states, edits, options)
     said = (*notes, *_notes(checkpoint, layout, asked, stored), *notes_of_successor(checkpoint))
-    return SparkRescalePlan(checkpoint, said, reopen, layout, changed, tuple(stored))
+    bags = unordered_states(checkpoint, states, edits)
+    return SparkRescalePlan(checkpoint, said, reopen, bags, layout, changed, tuple(stored))
 
 
 def _provider(checkpoint: Checkpoint, asked: EditSettings) -> Provider:
