@@ -1,4 +1,4 @@
-"""The settings of an edit of a checkpoint, as users give them: texts, by the names that `statestore.formats.spark.state_options` lists."""
+"""The settings of an edit of a checkpoint, as users give them: texts, by the names of `EDIT_SETTINGS`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def edit_settings(settings: Mapping[str, str]) -> EditSettings:
     provider = _one_of("provider", settings, tuple(_PROVIDERS))
     changelogs, compact = (_one_of(name, settings, _BOOLEANS) for name in ("changelogs", "compact"))
     if changelogs is not None and provider == "hdfs":
-        raise invalid_setting("changelogs", "is given, and only RocksDB has them; leave it out, or choose provider rocksdb")
+        raise invalid_setting(
+            "changelogs", "is given, and only RocksDB has them; leave it out, or choose provider rocksdb"
+        )
     return EditSettings(
         None if partitions is None else int(partitions),
         None if provider is None else _PROVIDERS[provider],

@@ -32,9 +32,7 @@ def edits_of_states(
     return stored, notes
 
 
-def unordered_states(
-    checkpoint: Checkpoint, states: Mapping[str, Shown], edits: Sequence[StateEdit]
-) -> frozenset[str]:
+def unordered_states(checkpoint: Checkpoint, states: Mapping[str, Shown], edits: Sequence[StateEdit]) -> frozenset[str]:
     """The edited states whose rows of a key have no order: sides of joins.
 
     A row of a join that is changed keeps its number, whatever rows of its key come before it in the edit.

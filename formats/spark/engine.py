@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from statestore.formats.engine_offer import Engine, EngineOption
+from statestore.formats.engine_offer import Engine
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at
