@@ -160,7 +160,7 @@ def edit_plan_of(
     """
     asked = edit_settings(options.settings)
     if asked.sink is not None and not options.as_batch:
-        raise invalid_setting("sink", "it is of use with as_batch alone, as no other edit adds a batch; leave it out")
+        raise invalid_setting("sink", "is of use with as_batch alone, as no other edit adds a batch; leave it out")
     if asked.layout:
         return rescaling_plan(checkpoint, states, version, edits, options, asked, reopen)
     check_newest(checkpoint, version)

@@ -201,7 +201,7 @@ def test_only_the_newest_batch_is_edited() -> None:
     newest = source.newest("state")
     found = refusal(InvalidInputError, lambda: source.edit_plan(newest - 1, (), EditOptions()))
     assert "EDIT_REFUSED" in found and f"edit batch {newest}" in found
-    found = refusal(InvalidInputError, lambda: source.edit_plan(newest, (), EditOptions(settings={"x": "1"})))
+    found = refusal(InvalidInputError, lambda: source.edit_plan(newest, (), EditOptions(settings={"partitions": "0"})))
     assert "INVALID_OPTION" in found
 
 

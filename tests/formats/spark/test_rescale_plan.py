@@ -258,7 +258,6 @@ def test_rows_elsewhere_than_their_hash_says_are_refused(tmp_path: Path) -> None
         ({"changelogs": "true"}, ("changelogs", "HDFS-backed")),
         ({"changelogs": "true", "provider": "hdfs"}, ("changelogs", "rocksdb")),
         ({"compact": "yes"}, ("compact", "'yes'", "true")),
-        ({"sink": ""}, ("sink", "none")),
     ],
 )
 def test_settings_are_checked(settings: dict[str, str], parts: tuple[str, ...], tmp_path: Path) -> None:

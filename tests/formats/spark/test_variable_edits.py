@@ -202,7 +202,8 @@ def test_an_index_that_lacks_rows_is_not_guessed(tmp_path: Path) -> None:
     )
     index_only = by_partition(each for each in found if each.family == "$ttl_tval")
     write_copy(
-        SparkEditPlan(source.checkpoint, (), lambda path: opened(Path(path)), tuple(index_only)), tmp_path / "broken"
+        SparkEditPlan(source.checkpoint, (), lambda path: opened(Path(path)), frozenset(), tuple(index_only)),
+        tmp_path / "broken",
     )
     broken = opened(tmp_path / "broken")
     with pytest.raises(StateStoreError, match=r"\$ttl_tval, whose rows follow.* are not stored") as caught:

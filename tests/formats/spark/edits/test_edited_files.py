@@ -98,7 +98,7 @@ def reopened(path: str) -> CheckpointSource:
 
 
 def plan_of(source: CheckpointSource, edits: list[StoredEdit]) -> SparkEditPlan:
-    return SparkEditPlan(source.checkpoint, (), reopened, tuple(by_partition(edits)))
+    return SparkEditPlan(source.checkpoint, (), reopened, frozenset(), tuple(by_partition(edits)))
 
 
 def copied(checkpoint: Path, folder: Path) -> tuple[CheckpointSource, list[StoredEdit], CheckpointSource]:
