@@ -78,8 +78,8 @@ def _of_place(checkpoint: Checkpoint, sink: str) -> Iterator[str]:
     else:
         raise invalid_setting(
             "sink",
-            f"found neither {FILE_LOG} nor {_DELTA_LOG} with entries in {sink}, expected the output of the query; "
-            f"sink={NO_SINK} says that the query writes elsewhere",
+            f"is {sink}, which has neither {FILE_LOG} nor {_DELTA_LOG} with entries; expected the output of the query, "
+            f"or {NO_SINK} if it writes elsewhere",
         )
 
 

@@ -132,7 +132,8 @@ def test_a_batch_of_its_own_has_the_edit_and_the_one_before_has_not(name: str, a
     edits = edits_of(checkpoint, before)
     placed = {(each.operator_id, each.store, each.partition): each for each in by_partition(edits)}
     uids = new_uids(checkpoint.batch.uids)
-    write_copy(AppendingPlan(checkpoint, (), reopened, tuple(all_partitions(checkpoint, placed)), uids), tmp_path / "c")
+    every = tuple(all_partitions(checkpoint, placed))
+    write_copy(AppendingPlan(checkpoint, (), reopened, frozenset(), every, uids), tmp_path / "c")
     copy = opened(tmp_path / "c").checkpoint
     newest = checkpoint.batches[-1]
     assert copy.batches == (*checkpoint.batches, newest + 1)
