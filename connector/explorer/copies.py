@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from statestore.catalog.reads.arguments import Point
 from statestore.catalog.reads.difference import INTERVAL
-from statestore.connector.explorer.literals import DUCKDB, SPARK, Dialect, condition_of, python_literal
 from statestore.connector.explorer.questions import ShownView
 from statestore.connector.key_text import asked_key
+from statestore.connector.literals import DUCKDB, SPARK, Dialect, condition_of, python_literal
 from statestore.formats.engine_arguments import CHANGE_FEED, arguments_of_engines, flag, python_name
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
@@ -144,13 +144,7 @@ def _spark(source: Source, view: ShownView) -> str:
 
 
 def _command(source: Source, view: ShownView) -> str:
-    options: list[str] = []
-    for option, value in source.options.items():
-        if option != CHANGE_FEED:
-            spelled = flag(option)
-            is_bool = value in ("true", "false") and arguments_of_engines()[python_name(option)].kind == "bool"
-            negated = f"--no-{spelled.removeprefix('--')}"
-            options.append((spelled if value == "true" else negated) if is_bool else f"{spelled}={value}")
+    options = flags_of(source.options)
     table = source.table.name
     if view.kind == "state" and not view.filters and view.sorting is None:
         options += [] if view.new.version is None else [f"--version={view.new.version}"]
@@ -166,6 +160,18 @@ def _command(source: Source, view: ShownView) -> str:
     if any("\0" in word for word in words):
         raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, "a command line cannot hold the character 0")
     return shlex.join(["statestore", *(word for word in words if word != "--" or _begins_with_dash(words))]) + "\n"
+
+
+def flags_of(options: Mapping[str, str]) -> list[str]:
+    """Return options of engines as a command line has them."""
+    found: list[str] = []
+    for option, value in options.items():
+        if option != CHANGE_FEED:
+            spelled = flag(option)
+            is_bool = value in ("true", "false") and arguments_of_engines()[python_name(option)].kind == "bool"
+            negated = f"--no-{spelled.removeprefix('--')}"
+            found.append((spelled if value == "true" else negated) if is_bool else f"{spelled}={value}")
+    return found
 
 
 def _begins_with_dash(words: Sequence[str]) -> bool:

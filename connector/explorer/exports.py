@@ -22,6 +22,7 @@ from statestore.connector.data_files import is_binary, write_file
 from statestore.connector.explorer.answering import Line, Lines
 from statestore.connector.explorer.copies import Source, absolute, copies_of
 from statestore.connector.explorer.differences import bounded_difference, matching
+from statestore.connector.explorer.edit_copies import edits_of
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.questions import ShownView, Sorting, number_of, view_of
@@ -48,6 +49,9 @@ def export_routes(places: OpenedPaths, row_files: RowFiles, of_table: OfTable, l
         path = absolute(places.paths[number_of(given, "place", 0) or 0])
         return copies_of(Source(table, path, places.options), view_of(table, given))
 
+    def edits(table: StateTable, given: Given, limits: Limits) -> dict[str, Any]:
+        return edits_of(table, given, places, row_files, limits)
+
     def exported(table: StateTable, given: Given, limits: Limits) -> dict[str, Any]:
         return export(table, given, row_files, offers, limits)
 
@@ -71,6 +75,7 @@ def export_routes(places: OpenedPaths, row_files: RowFiles, of_table: OfTable, l
 
     return [
         Route("/api/copies", of_table(copies, lines.looks)),
+        Route("/api/edits", of_table(edits, lines.reads)),
         Route("/api/export", of_table(exported, lines.exports)),
         Route("/api/reach", of_table(reach, lines.looks)),
         Route("/download/{ticket}", download),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.summaries import newest_versions, summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
@@ -192,8 +193,15 @@ def _span(warehouse: Warehouse, name: str) -> dict[str, Any]:
         first, last = table.kept_versions()
         schema = table.schema(Query())
     except (StateStoreError, OSError):
-        return {"first": None, "last": None, "columns": [], "fields": []}
-    return {"first": first, "last": last, "columns": schema.names, "fields": fields_of(schema)}
+        return {"first": None, "last": None, "columns": [], "fields": [], "editable": False}
+    editable = isinstance(table, EngineTable)
+    return {
+        "first": first,
+        "last": last,
+        "columns": schema.names,
+        "fields": fields_of(schema),
+        "editable": editable,
+    }
 
 
 def fields_of(schema: pa.Schema) -> list[str]:

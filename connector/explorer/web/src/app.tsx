@@ -183,7 +183,7 @@ function TableView(props: TableProps) {
         <>
           <Filters where={view.where} columns={table.fields} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
           <Grid asked={{ ...pointOf(view), where: view.where, ...seen }} sort={view.sort || usual} keys={keys}
-            onSort={(sort, quietly) => go({ sort }, quietly)} onOpen={opened} />
+            onSort={(sort, quietly) => go({ sort }, quietly)} onOpen={opened} isEditable={table.editable && !view.as_of} />
         </>
       )}
       {view.tab === "life" && axis && <KeyLife view={view} table={table} tables={props.tables} askTables={props.askTables} keys={keys} newest={axis.last} go={go} />}

@@ -16,6 +16,7 @@ export interface TableFacts {
   columns: string[];
   fields: string[]; // the columns, each before the fields of its struct
   operator: string | null;
+  editable: boolean; // the state of an engine, of which a changed copy can be made
 }
 
 export interface PlaceFacts {

@@ -3,6 +3,7 @@
 import type { Table } from "apache-arrow";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, askJson, askRows } from "./asking";
+import { EditRow } from "./exports/edit-row";
 import { Waiting } from "./exports/waiting";
 import { count } from "./texts";
 
@@ -54,6 +55,7 @@ interface Props {
   keys: string[];
   onSort?: (sort: string, quietly?: boolean) => void;
   onOpen?: (row: Record<string, string | null>, columns: Column[]) => void;
+  isEditable?: boolean; // rows are those of an engine, and commands that edit them can be copied
 }
 
 export function Grid(props: Props) {
@@ -265,6 +267,7 @@ export function Grid(props: Props) {
         {known !== null ? `${count(known)} ${known === 1 ? "row" : "rows"}` : uncounted ? `The number of rows is unknown: ${uncounted}` : "counting the rows…"}
         {props.onOpen && <span class="hint"> · Enter or a double click opens the life of a key</span>}
       </p>}{waiting}</div>
+      {props.isEditable && total > 0 && <EditRow asked={{ ...props.asked, sort: lots.sort }} row={active} cells={lots.rows.get(active)} />}
       <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
         tabIndex={0} role="grid" aria-label={props.label ?? "rows of the state"} aria-activedescendant={first <= active && active < stop ? `row-${active}` : undefined}
         aria-rowcount={known === null ? -1 : known + 1}

@@ -70,7 +70,7 @@ function CopyAs(props: { asked: Asked }) {
   );
 }
 
-function Way(props: { title: string; text?: string; why?: string }) {
+export function Way(props: { title: string; text?: string; why?: string }) {
   const shown = useRef<HTMLTextAreaElement>(null);
   const [said, setSaid] = useState("");
   useEffect(() => setSaid(""), [props.text]);

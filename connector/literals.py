@@ -55,7 +55,7 @@ def python_literal(value: Any) -> str:
     raise _unknown("Python", value)
 
 
-def _sql_literal(value: Any, dialect: Dialect) -> str:
+def sql_literal(value: Any, dialect: Dialect) -> str:
     """Return an expression of SQL for a value. Raises UnsupportedError UNSUPPORTED_TYPE for one that has none."""
     if value is None:
         return "NULL"
@@ -81,7 +81,7 @@ def _sql_literal(value: Any, dialect: Dialect) -> str:
         return f"TIME '{value.isoformat()}'"
     if isinstance(value, list | tuple):
         begin, end = dialect.array
-        return begin + ", ".join(_sql_literal(each, dialect) for each in value) + end
+        return begin + ", ".join(sql_literal(each, dialect) for each in value) + end
     raise _unknown(dialect.engine, value)
 
 
@@ -175,7 +175,7 @@ def _one(each: Filter, schema: pa.Schema, dialect: Dialect, row: str) -> str:
         values = [value for value in each.value if value is not None]
         if pa.types.is_nested(kind):
             return "(" + (" OR ".join(_same(column, value, kind, dialect) for value in values) or "FALSE") + ")"
-        return f"{column} IN ({', '.join(_sql_literal(each, dialect) for each in values)})" if values else "FALSE"
+        return f"{column} IN ({', '.join(sql_literal(each, dialect) for each in values)})" if values else "FALSE"
     if each.op == "<=>" and each.value is None:
         return f"{column} IS NULL"
     if each.value is None:
@@ -189,8 +189,8 @@ def _one(each: Filter, schema: pa.Schema, dialect: Dialect, row: str) -> str:
         if is_binary(kind) and dialect is DUCKDB:
             raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"{dialect.engine} has no {each.op} of binary values")
         function = {"starts_with": dialect.starts, "ends_with": dialect.ends, "contains": "contains"}[each.op]
-        return f"{function}({column}, {_sql_literal(each.value, dialect)})"
-    return f"{column} {'=' if each.op == '<=>' else each.op} {_sql_literal(each.value, dialect)}"
+        return f"{function}({column}, {sql_literal(each.value, dialect)})"
+    return f"{column} {'=' if each.op == '<=>' else each.op} {sql_literal(each.value, dialect)}"
 
 
 def _same(column: str, value: Any, kind: pa.DataType, dialect: Dialect, *, as_key: bool = False) -> str:
@@ -211,7 +211,7 @@ def _same(column: str, value: Any, kind: pa.DataType, dialect: Dialect, *, as_ke
             tests.append(_same(_member(column, position, dialect), member, kind.value_type, dialect, as_key=True))
         return "(" + " AND ".join(tests) + ")"
     if not pa.types.is_struct(kind):
-        return f"{column} IS NOT DISTINCT FROM {_sql_literal(value, dialect)}"
+        return f"{column} IS NOT DISTINCT FROM {sql_literal(value, dialect)}"
     tests = [f"{column} IS NOT NULL"]
     for field in kind:
         part = _field(column, field.name, dialect)
