@@ -16,9 +16,8 @@ from support.object_stores.doubles import location_in
 from statestore.catalog.edits import object_copies, object_target
 from statestore.catalog.edits.copied_files import copy_files
 from statestore.catalog.edits.object_target import ObjectTarget
-from statestore.catalog.edits.target_errors import CLAIM_FILE
 from statestore.catalog.edits.targets import new_target, refuse_around, target_location
-from statestore.formats.edits import CopiedFile
+from statestore.formats.edits import UNFINISHED_FILE, CopiedFile
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at
@@ -76,7 +75,7 @@ def test_the_last_files_come_last_and_in_their_order(
         write(target, "state/2.delta", b"two")
         for path in ("_metadata", "offsets/1", "commits/1"):
             write(target.last_files, path, path.encode())
-        assert names(store) == {f"a/target/{path}" for path in (CLAIM_FILE, "state/1.delta", "state/2.delta")}
+        assert names(store) == {f"a/target/{path}" for path in (UNFINISHED_FILE, "state/1.delta", "state/2.delta")}
         assert target.files() == {
             "state/1.delta": 13, "state/2.delta": 3, "_metadata": 9, "offsets/0": 9, "offsets/1": 9, "commits/0": 9,
             "commits/1": 9,
@@ -87,7 +86,7 @@ def test_the_last_files_come_last_and_in_their_order(
     assert set(puts[before + 1 : before + 3]) == {"commits/0", "commits/1"}
     assert puts[before + 3 :] == ["offsets/1", "edit.json", "offsets/0"]
     assert content(store, "a/target/offsets/0") == b"offsets/0"
-    assert f"a/target/{CLAIM_FILE}" not in names(store)
+    assert f"a/target/{UNFINISHED_FILE}" not in names(store)
     lines = sorted(f"{path}\t{len(path)}\t{hashlib.sha256(path.encode()).hexdigest()}" for path in
                    ("state/1.delta", "commits/0", "offsets/0"))  # fmt: skip
     assert copied.sha256 == hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -161,7 +160,7 @@ def test_a_file_that_fails_is_no_object(store: MemoryStore, place: Location) -> 
         with pytest.raises(KeyError), target.create("state/1") as stream:
             stream.write(b"half")
             raise KeyError
-        assert names(store) == {f"a/target/{CLAIM_FILE}"}
+        assert names(store) == {f"a/target/{UNFINISHED_FILE}"}
         raise ZeroDivisionError
     assert names(store) == set()
 
@@ -195,9 +194,9 @@ def test_an_edit_that_has_not_ended_keeps_its_place(store: MemoryStore, place: L
     told = rf"was begun by process \d+ on '.*' at 20.*Z.*remove all objects below {place}/, or name another"
     with pytest.raises(InvalidInputError, match=told), new_target(place):
         pass
-    assert names(store) == {f"a/target/{CLAIM_FILE}", "a/target/state/1"}
-    obstore.put(store, f"a/target/{CLAIM_FILE}", b"no JSON")
-    with pytest.raises(InvalidInputError, match=r"was begun, and its claim"):
+    assert names(store) == {f"a/target/{UNFINISHED_FILE}", "a/target/state/1"}
+    obstore.put(store, f"a/target/{UNFINISHED_FILE}", b"no JSON")
+    with pytest.raises(InvalidInputError, match=r"was begun, and has not ended"):
         target_location(place.uri)
 
 
@@ -217,7 +216,7 @@ def test_of_two_that_begin_at_once_one_wins(
     assert names(store) == {"a/target/late"}
 
 
-@pytest.mark.parametrize("path", ["", "/x", "../x", "a/../x", "a//b", "a/", "edit.json", CLAIM_FILE])
+@pytest.mark.parametrize("path", ["", "/x", "../x", "a/../x", "a//b", "a/", "edit.json", UNFINISHED_FILE])
 def test_paths_out_of_the_target_are_refused(place: Location, path: str) -> None:
     with pytest.raises(StateStoreError) as raised:
         ObjectTarget(place).create(path)
