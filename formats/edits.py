@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from statestore.formats.places.folder import Folder
     from statestore.formats.state_table import RowPair
 
+UNFINISHED_FILE = "edit.unfinished"
+"""A file in a folder of an object store: the edit that writes there has not ended, and what is there is not whole."""
+
 
 @dataclass(frozen=True)
 class StateEdit:

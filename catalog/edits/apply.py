@@ -28,10 +28,10 @@ from statestore.catalog.edits.receipt import (
 )
 from statestore.catalog.edits.receipt_states import edited_states, kept_statements
 from statestore.catalog.edits.source_files import SourceFiles, files_of, local_root, place_of, with_copied
-from statestore.catalog.edits.target_errors import CLAIM_FILE, wrong_plan
+from statestore.catalog.edits.target_errors import wrong_plan
 from statestore.catalog.edits.targets import MadeTarget, new_target, refuse_around, target_location
 from statestore.catalog.edits.verification import columns_of, verify_target
-from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit
+from statestore.formats.edits import UNFINISHED_FILE, CopiedFile, EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import Source, StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
@@ -106,7 +106,7 @@ def apply_edit(
     plan = source.edit_plan(version, edits, options)
     followed = [_in_columns(source, version, each) for each in plan.followed]
     # A receipt of an earlier edit is one of the source alone.
-    copied = [file for file in plan.copied() if file.path not in (RECEIPT_FILE, CLAIM_FILE)]
+    copied = [file for file in plan.copied() if file.path not in (RECEIPT_FILE, UNFINISHED_FILE)]
     for folder in {file.folder.path for file in copied if file.folder.is_local}:
         refuse_around(location, Location(folder))
     before = with_copied(listed, place, copied)

@@ -13,8 +13,9 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
     from statestore.catalog.edits.targets import MadeTarget
 
 CHUNK_BYTES = 1 << 20
+_GROUP_FILES, _GROUP_BYTES = 64, 4 << 20
 _SHARE_BLOCKS = 0x40049409
 """The request FICLONE of ioctl, by which a file of Btrfs, XFS and others gets the blocks of another one."""
+_CANNOT_SHARE = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV)
+_sharing_nothing: set[tuple[int, int]] = set()
+"""File systems, by their devices, of which the second shares no blocks with the first."""
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
 
 
@@ -66,18 +71,34 @@ def copy_files(
 
 
 def _copies(files: Sequence[CopiedFile], target: MadeTarget, last: frozenset[str]) -> Iterator[Copied]:
-    copy: Callable[[CopiedFile], Copied]
-    if isinstance(target, TargetFolder):
-        threads = PARALLEL_REQUESTS if any(not each.folder.is_local for each in files) else processors()
-        copy = partial(_copied, target)
-    else:
+    copies: Iterator[Copied]
+    if not isinstance(target, TargetFolder):
         from statestore.catalog.edits.object_copies import COPIES_AT_ONCE, ObjectCopies
 
-        threads, copy = COPIES_AT_ONCE, ObjectCopies(target, last).copied
-    for file, copied in zip(files, in_order(copy, files, threads), strict=True):
+        copies = in_order(ObjectCopies(target, last).copied, files, COPIES_AT_ONCE)
+    elif any(not each.folder.is_local for each in files):
+        copies = in_order(partial(_copied, target), files, PARALLEL_REQUESTS)
+    else:
+        several = in_order(lambda some: [_copied(target, each) for each in some], _groups(files), processors())
+        copies = chain.from_iterable(several)
+    for file, copied in zip(files, copies, strict=True):
         if file.bytes is not None and copied.bytes != file.bytes:
             raise _changed(f"{_source_of(file)} has {copied.bytes} bytes, it had {file.bytes} when it was listed")
         yield copied
+
+
+def _groups(files: Iterable[CopiedFile]) -> Iterator[list[CopiedFile]]:
+    """Yield files in groups for one thread each: to hand over a small file would take as long as to copy it."""
+    group: list[CopiedFile] = []
+    size = 0
+    for file in files:
+        group.append(file)
+        size += file.bytes or 0
+        if len(group) == _GROUP_FILES or size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _copied(target: TargetFolder, file: CopiedFile) -> Copied:
@@ -129,13 +150,11 @@ def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, s
         raise wrong_plan(target.path, f"{file.path} is written twice") from error
     try:
         size, digest = status.st_size, ""
-        if not _shares_blocks(made, source):
-            size, digest = _hashed_copy(made, partial(os.read, source, CHUNK_BYTES))
+        if not _shares_blocks(made, source, (os.fstat(made).st_dev, status.st_dev)):
+            size, digest = _hashed_copy(made, partial(os.read, source, CHUNK_BYTES), status.st_size)
         # Some engines tell by the times of files when they were written.
         os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
         os.fchmod(made, stat.S_IMODE(status.st_mode) & 0o777)
-        if os.fstat(made).st_size != size:
-            raise wrong_plan(target.path, f"{file.path} has {os.fstat(made).st_size} bytes of {size}")
     finally:
         os.close(made)
     if size != status.st_size:
@@ -143,16 +162,23 @@ def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, s
     return Copied(file.path, size, digest)
 
 
-def _shares_blocks(made: int, source: int) -> bool:
+def _shares_blocks(made: int, source: int, devices: tuple[int, int]) -> bool:
+    if devices in _sharing_nothing:
+        return False
     try:
         fcntl.ioctl(made, _SHARE_BLOCKS, source)
-    except OSError:
+    except OSError as error:
+        if error.errno in _CANNOT_SHARE:
+            _sharing_nothing.add(devices)
         return False
     return True
 
 
-def _hashed_copy(made: int, read: Callable[[], bytes]) -> tuple[int, str]:
-    """Write all that ``read`` returns; return the number of bytes and their SHA-256."""
+def _hashed_copy(made: int, read: Callable[[], bytes], expected: int | None = None) -> tuple[int, str]:
+    """Write all that ``read`` returns; return the number of bytes and their SHA-256.
+
+    A file of less than a chunk that has ``expected`` bytes has ended with them.
+    """
     hasher, size = hashlib.sha256(), 0
     while chunk := read():
         hasher.update(chunk)
@@ -160,6 +186,8 @@ def _hashed_copy(made: int, read: Callable[[], bytes]) -> tuple[int, str]:
         rest = memoryview(chunk)
         while rest:
             rest = rest[os.write(made, rest) :]
+        if size == expected and size < CHUNK_BYTES:
+            break
     return size, hasher.hexdigest()
 
 

@@ -22,7 +22,7 @@ from statestore.formats.edits import CopiedFile
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
-from statestore.formats.places.locations import bucket_of, open_location
+from statestore.formats.places.locations import AZURE, GCS, OBJECT_SCHEMES, S3, bucket_of, open_location
 from statestore.formats.places.object_clients import object_client, repeated
 from statestore.formats.places.regular_files import open_regular
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 COPIES_AT_ONCE = 64
+_ARROW_NAMES = {S3: "s3", GCS: "gcs", AZURE: "abfs"}
+"""pyarrow's names of the file systems of stores."""
 MOST_COPIED = 5 << 30
 """Upper bound of what S3 copies by one request."""
 
@@ -45,7 +47,7 @@ class ObjectCopies:
         """Bring a file into the target. Raises ConflictError SOURCE_CHANGED for one that is gone."""
         if file.path in self.last:
             with _opened(file) as source:
-                content = source.read()
+                content = b"".join(iter(lambda: source.read(PART_BYTES), b""))
             self.target.hold(file.path, content)
             return Copied(file.path, len(content), hashlib.sha256(content).hexdigest())
         path = self.target.take(file.path)
@@ -66,13 +68,10 @@ class ObjectCopies:
     def _has(self, file: CopiedFile) -> bool:
         """Return whether the store of the target has a file, and may read it with the same credentials."""
         filesystem: Any = file.folder.filesystem
+        if filesystem.type_name != _ARROW_NAMES[OBJECT_SCHEMES[self.target.location.scheme]]:
+            return False
         mine = self._filesystem
-        return (
-            mine is not None
-            and not file.folder.is_local
-            and filesystem.type_name == mine.type_name
-            and (filesystem is mine or bool(filesystem.equals(mine)))
-        )
+        return mine is not None and (filesystem is mine or bool(filesystem.equals(mine)))
 
     def _copied_by_server(self, file: CopiedFile, path: str, size: int) -> Copied:
         import obstore

@@ -25,9 +25,10 @@ from typing import IO, Any, NoReturn, cast
 import obstore
 
 from statestore.catalog.edits.receipt import RECEIPT_FILE, WrittenFile
-from statestore.catalog.edits.target_errors import CLAIM_FILE, check_path, target_exists, wrong_plan
+from statestore.catalog.edits.target_errors import check_path, target_exists, wrong_plan
 from statestore.catalog.log.storage import StorageExistsError, UnsettledError
 from statestore.catalog.log.storage_objects import PART_BYTES, ObjectStorage
+from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
@@ -85,7 +86,7 @@ class ObjectTarget:
     def take(self, path: str) -> str:
         """Take a path for a new file. Raises as `create`."""
         check_path(self.path, path)
-        if path == CLAIM_FILE:
+        if path == UNFINISHED_FILE:
             raise wrong_plan(self.path, f"{path} is the name of the claim")
         if path in self.taken:
             raise wrong_plan(self.path, f"{path} is written twice")
@@ -113,7 +114,7 @@ class ObjectTarget:
     def files(self) -> dict[str, int]:
         """Return the sizes of all files that are there or held, by path below the target."""
         found = {info.name: info.bytes for info in self.storage.list("")}
-        found.pop(CLAIM_FILE, None)
+        found.pop(UNFINISHED_FILE, None)
         return found | {path: len(content) for path, content in self.held.items()}
 
     def digest(self, path: str) -> str:
@@ -153,11 +154,11 @@ class ObjectTarget:
         refuse_objects(self.location)
         about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time_ns() // 1000}
         try:
-            self.storage.create(CLAIM_FILE, json.dumps(about).encode())
+            self.storage.create(UNFINISHED_FILE, json.dumps(about).encode())
         except StorageExistsError:
             _refuse_claimed(self.location)
-        if names_at(self.location) != [CLAIM_FILE]:  # of a writer who looked before the claim was there
-            self.storage.delete(CLAIM_FILE)
+        if names_at(self.location) != [UNFINISHED_FILE]:  # of a writer who looked before the claim was there
+            self.storage.delete(UNFINISHED_FILE)
             raise target_exists(self.path)
 
     def publish(self, receipt: bytes, stages: Sequence[Sequence[str]], mode: int | None) -> None:
@@ -172,8 +173,14 @@ class ObjectTarget:
         self.held[RECEIPT_FILE] = receipt
         for stage in [*order[:-1], [RECEIPT_FILE], *order[-1:]]:
             in_parallel(lambda path: self.put_object(path, self.held[path]), stage, PUTS)
-        with contextlib.suppress(StateStoreError):  # the target is whole
-            self.storage.delete(CLAIM_FILE)
+        try:
+            self.storage.delete(UNFINISHED_FILE)
+        except StateStoreError as error:
+            raise UnsettledError(
+                ErrorCode.REQUEST_FAILED,
+                f"{self.path} is whole, but for {UNFINISHED_FILE}, which could not be removed ({error}); remove that "
+                "object, as nothing is read there before",
+            ) from error
 
     def replace_receipt(self, content: bytes) -> None:
         """Put the receipt of the published target anew. Raises StorageError REQUEST_FAILED."""
@@ -186,7 +193,7 @@ class ObjectTarget:
             return
         with contextlib.suppress(StateStoreError, OSError):
             last = [path for path in reversed(self.held) if path in self.put]
-            for names in (last, sorted(self.put.difference(last)), [CLAIM_FILE]):
+            for names in (last, sorted(self.put.difference(last)), [UNFINISHED_FILE]):
                 self.storage.delete_many(names)
 
 
@@ -265,7 +272,7 @@ def new_objects(location: Location) -> Iterator[ObjectTarget]:
 def refuse_objects(location: Location) -> None:
     """Raise InvalidInputError TARGET_EXISTS where there is an object, or a folder with some, at a location."""
     names = names_at(location)
-    if CLAIM_FILE in names:
+    if UNFINISHED_FILE in names:
         _refuse_claimed(location)
     if names or (location.path and ObjectStorage(location.parent).look(location.name) is not None):
         raise target_exists(str(location))
@@ -275,11 +282,11 @@ def _refuse_claimed(location: Location) -> NoReturn:
     """Raise for a place where another edit has begun."""
     who = ""
     with contextlib.suppress(StateStoreError, ValueError, KeyError, TypeError):
-        about = json.loads(ObjectStorage(location).read(CLAIM_FILE))
+        about = json.loads(ObjectStorage(location).read(UNFINISHED_FILE))
         who = f" by process {int(about['process'])} on {str(about['host'])[:80]!r} at {format_time(int(about['time']))}"
     raise InvalidInputError(
         ErrorCode.TARGET_EXISTS,
-        f"{location}: an edit to this target was begun{who}, and its claim {CLAIM_FILE} is still there. Until it is "
-        f"gone, what is there may not be whole. Wait for that edit, or if it was killed, remove all objects below "
-        f"{location}/, or name another target",
+        f"{location}: an edit to this target was begun{who}, and has not ended: {UNFINISHED_FILE} is there, and the rest "
+        f"may not be whole. Wait for that edit, or if it was killed, remove all objects below {location}/, or name "
+        "another target",
     )

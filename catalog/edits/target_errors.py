@@ -9,9 +9,6 @@ from statestore.catalog.edits.receipt import RECEIPT_FILE
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError
 
-CLAIM_FILE = "edit.unfinished"
-"""A file by which an edit claims a place in an object store until it has ended."""
-
 
 def wrong_plan(target: str, what: str) -> StateStoreError:
     """The error for a plan of an engine that does not do what an edit needs."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.engine_offer import Engine
 from statestore.formats.engines import (
     EngineOpening,
@@ -52,6 +53,12 @@ def states_in(folder: Folder, location: Location, options: Mapping[str, str] | N
     _check_owners(location, engine, chosen, folder)
     if engine is None:
         return None
+    if not folder.is_local and UNFINISHED_FILE in folder.files():
+        raise NotFoundError(
+            ErrorCode.NOTHING_HERE,
+            f"{location} is the target of an edit that has not ended ({UNFINISHED_FILE} is there), and may not be "
+            "whole; wait for that edit, or if it was killed, remove all objects below and edit again",
+        )
     from statestore.catalog.engines.engine_states import EngineStates
 
     opening = EngineOpening(engine.name, location, chosen)

@@ -56,7 +56,7 @@ def edit_again(root: Path, at: int) -> None:
 def test_a_killed_edit_leaves_a_whole_target_or_none(source: Path, way: str, step: int) -> None:
     root, before = source.parent, tree(source)
     total, seen = calls(source), set()
-    assert total > 40
+    assert total > 30
     for at in range(1, total + 1, step):
         ended = run("edited", root, kinds=list(CHANGING), way=way, at=at, errno=0)
         assert ended.signal is not None, (at, ended)
@@ -106,8 +106,7 @@ def test_the_source_is_never_changed_by_a_call(source: Path) -> None:
     assert ended.bad is None, ended.bad
     changing = {kind: ended.value[kind] for kind in CHANGING if ended.value[kind]}
     assert ended.value["open to read"] > 5
-    # A linked file is made durable before the target is, which writes nothing to it.
-    assert changing.keys() == {"link", "sync"} and changing["link"] == changing["sync"]
+    assert changing.keys() == {"link"}
     linked = [path for path in (source / "queues").iterdir() if path.stat().st_nlink > 1]
     assert len(linked) == changing["link"] > 0
     assert not [path for path in source.glob("*.*") if path.stat().st_nlink > 1]

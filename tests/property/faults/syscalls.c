@@ -362,6 +362,7 @@ static int synced(int (*real)(int), int fd) {
 }
 int fsync(int fd) { REAL(fsync); return synced(real, fd); }
 int fdatasync(int fd) { REAL(fdatasync); return synced(real, fd); }
+int syncfs(int fd) { REAL(syncfs); return synced(real, fd); }
 
 int ftruncate64(int fd, off64_t size) {
     REAL(ftruncate64);

@@ -1,0 +1,195 @@
+"""Edits from, to and within a real S3 server: the target is that of a local edit, and the source is only read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import obstore
+import pytest
+from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.flink.fixtures import fixture, manifest
+from support.kafka.unpacked import stores_file, unpack
+from support.object_stores.clients import Client, client
+from support.object_stores.proxy import Proxy, proxy_before
+from support.object_stores.requests_seen import by_method
+from support.object_stores.s3_server import S3Server
+from support.parameters import mostly_slow
+
+import statestore
+from statestore.catalog.edits.apply import EditProgress
+from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError
+
+OTHER = "other-states"
+Made = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Case:
+    """State of an engine: its folder, what is uploaded, and an edit. ``varies``: names of files that hold the time."""
+
+    place: Callable[[Path], Path]
+    root: Callable[[Path], Path]
+    text: str
+    options: Callable[[Path], dict[str, Any]] = lambda folder: {}
+    varies: tuple[str, ...] = ()
+
+
+def snapshot_of(run: str, form: str) -> Path:
+    found = [each["path"] for each in manifest(run)["snapshots"] if form in each["path"]]
+    return fixture(run) / str(found[-1])
+
+
+def orders(folder: Path) -> Path:
+    return (folder if (folder / "orders").exists() else unpack("orders", folder).parent) / "orders/state/orders"
+
+
+def spark(name: str, text: str) -> Case:
+    return Case(lambda _: checkpoint_path(name), lambda found: found, text)
+
+
+CASES = {
+    "deltas": spark("spark4.3.0-agg__hdfs", "DELETE FROM state WHERE key.k = 'key-06-éé'"),
+    "rocksdb": spark("spark4.3.0-agg__rkcl", "UPDATE state SET value.count = 1 WHERE key.k = 'key-06-éé'"),
+    "variables": spark("spark4.3.0-twsttl__rkcl", "UPDATE mp SET user_map_value.mv = 0 WHERE key.k IS NULL"),
+    "savepoint": Case(
+        lambda _: snapshot_of("hashmap", "savepoint"), lambda found: found, 'DELETE FROM "kv-long.history"'
+    ),
+    "checkpoint": Case(
+        lambda _: snapshot_of("rocksdb", "chk-"), lambda found: found.parent, 'DELETE FROM "kv-string.count"'
+    ),
+    "records": Case(
+        orders,
+        lambda found: found,
+        "DELETE FROM prices",
+        lambda folder: {"stores_file": str(stores_file("orders", folder / "stores.toml"))},
+        ("orders-prices-changelog.jsonl", "README.md"),
+    ),
+}
+QUICK = ["deltas", "savepoint", "records"]
+"""The cases that always run."""
+
+
+@pytest.fixture(scope="module")
+def proxy(s3_server: S3Server) -> Iterator[Proxy]:
+    s3_server.make_bucket(OTHER)
+    with proxy_before(s3_server.endpoint) as found:
+        yield found
+
+
+def upload(store: Client, folder: Path, prefix: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            obstore.put(store, f"{prefix}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+
+
+def objects(store: Client, prefix: str) -> Made:
+    found = [str(item["path"]) for batch in obstore.list(store, prefix=prefix) for item in batch]
+    return {path.removeprefix(f"{prefix}/"): bytes(obstore.get(store, path).bytes()) for path in found}
+
+
+def files(folder: Path) -> Made:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def comparable(made: Made, case: Case, address: str, before: Made) -> Made:
+    """The files of a target that are the same wherever it lies: ``address`` is how its files name its folder.
+
+    New table files of RocksDB have names of their own, which the zip has, too; those of ``before`` are the same.
+    """
+    varies = ("edit.json", *case.varies)
+    return {
+        path: data.replace(f"file:{address}".encode(), b"HERE").replace(address.encode(), b"HERE")
+        if "_metadata/v2/" in path
+        else data
+        for path, data in made.items()
+        if path not in varies and (before.get(path) == data or not path.endswith((".zip", ".sst")))
+    }
+
+
+@pytest.mark.parametrize("name", mostly_slow(list(CASES), [name for name in CASES if name not in QUICK]))
+def test_a_target_is_that_of_a_local_edit(s3_server: S3Server, proxy: Proxy, tmp_path: Path, name: str) -> None:
+    case, store, other = CASES[name], client(s3_server), client(s3_server, OTHER)
+    place = case.place(tmp_path)
+    root, options = case.root(place), case.options(tmp_path)
+    upload(store, root, f"{name}/source")
+    before = objects(store, f"{name}/source")
+    below = place.relative_to(root).as_posix()
+    source = s3_server.warehouse(f"{name}/source/{below}".removesuffix("/."), endpoint=proxy.endpoint)
+
+    def edited(one: str, into: str) -> None:
+        with statestore.edit(one, into, **options) as edit:
+            edit.sql(case.text)
+
+    edited(str(place), str(tmp_path / "local"))
+    expected = comparable(files(tmp_path / "local"), case, str(tmp_path / "local"), before)
+    assert expected
+
+    edited(str(place), s3_server.warehouse(f"{name}/up"))
+    assert comparable(objects(store, f"{name}/up"), case, f"s3a://states/{name}/up", before) == expected
+    proxy.clear()
+    edited(source, s3_server.warehouse(f"{name}/same", endpoint=proxy.endpoint))
+    assert comparable(objects(store, f"{name}/same"), case, f"s3a://states/{name}/same", before) == expected
+    changing = [each for each in proxy.requests if each.method not in ("GET", "HEAD")]
+    assert changing and not [each for each in changing if f"{name}/source" in unquote(each.path)]
+    copied = sum(len(data) for path, data in before.items() if expected.get(path) == data)
+    sent = sum(each.sent for each in changing)
+    assert name == "records" or sent < 0.5 * copied + 200_000, "files that stay are copied by the server"
+
+    edited(source, s3_server.warehouse(f"{name}/bucket", OTHER, proxy.endpoint))
+    assert comparable(objects(other, f"{name}/bucket"), case, f"s3a://{OTHER}/{name}/bucket", before) == expected
+    proxy.clear()
+    edited(source, str(tmp_path / "down"))
+    assert comparable(files(tmp_path / "down"), case, str(tmp_path / "down"), before) == expected
+    assert set(by_method(proxy.requests)) <= {"GET", "HEAD"}
+    assert objects(store, f"{name}/source") == before
+
+
+def rows(at: str | Path) -> dict[str, Any]:
+    found = statestore.inspect(at)["state"].scan().read_all().to_pylist()
+    return {row["key"]["k"]: row["value"] for row in found}
+
+
+def test_a_target_is_read_as_the_engine_reads_it(s3_server: S3Server, tmp_path: Path) -> None:
+    place = checkpoint_path("spark4.3.0-agg__rkv2")
+    target = s3_server.warehouse("read/mended")
+    with statestore.edit(place, target) as edit:
+        edit.sql("UPDATE state SET value.count = 3 WHERE key.k = 'key-00-'")
+    before, after = (rows(at) for at in (place, target))
+    assert after == {**before, "key-00-": {**before["key-00-"], "count": 3}}
+    receipt = json.loads(objects(client(s3_server), "read/mended")["edit.json"])
+    assert receipt["target"] == "s3://states/read/mended" and s3_server.secret_key not in json.dumps(receipt)
+    with pytest.raises(InvalidInputError, match="TARGET_EXISTS"):
+        statestore.edit(place, target)
+
+
+@pytest.mark.parametrize("step", ["copying", "verifying"])
+def test_a_source_that_changes_meanwhile_makes_no_target(s3_server: S3Server, tmp_path: Path, step: str) -> None:
+    """Also by an object that the edit would not have read: the next commit of a job that runs on."""
+    store, prefix = client(s3_server), f"changing/{step}"
+    upload(store, checkpoint_path("spark4.3.0-agg__hdfs"), f"{prefix}/source")
+
+    def listen(event: EditProgress) -> None:
+        if event.step == step:
+            obstore.put(store, f"{prefix}/source/commits/99", b"v1\n{}")
+
+    with (
+        pytest.raises(ConflictError, match="commits/99 is new"),
+        statestore.edit(
+            s3_server.warehouse(f"{prefix}/source"), s3_server.warehouse(f"{prefix}/target"), progress=listen
+        ) as edit,
+    ):
+        edit.sql("DELETE FROM state WHERE key.k = 'key-06-éé'")
+    assert objects(store, f"{prefix}/target") == {}
+
+
+def test_a_bucket_that_is_not_there_is_named(s3_server: S3Server) -> None:
+    with (
+        pytest.raises(StateStoreError, match=r"s3://nowhere/target: cannot list.*NoSuchBucket"),
+        statestore.edit(checkpoint_path("spark4.3.0-agg__hdfs"), s3_server.warehouse("target", "nowhere")) as edit,
+    ):
+        edit.sql("DELETE FROM state WHERE key.k = 'key-06-éé'")
