@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of
 from statestore.formats.kernels.arrays import Bools, Ints
 
+MAX_VARINT = 10
+"""The bytes of the longest integer of variable length, of 64 bits."""
 Part = Cells | bytes
 """A part of each row. Null cells are parts of no bytes."""
 
@@ -50,6 +52,26 @@ def number_cells(numbers: npt.NDArray[Any]) -> Cells:
     width, count = numbers.dtype.itemsize, len(numbers)
     data = np.ascontiguousarray(numbers).view(np.uint8)
     return Cells(data, np.arange(count, dtype=np.int64) * width, np.full(count, width, np.int64))
+
+
+def varint_cells(numbers: npt.NDArray[np.uint64]) -> Cells:
+    """Integers of variable length: seven bits in a byte, the lowest ones first."""
+    left = numbers
+    digits = np.empty((len(numbers), MAX_VARINT), np.uint8)
+    size = np.ones(len(numbers), np.int64)
+    for at in range(MAX_VARINT):
+        digits[:, at] = (left & np.uint64(0x7F)).astype(np.uint8)
+        left = left >> np.uint64(7)
+        more = left != 0
+        digits[:, at] |= more.astype(np.uint8) << np.uint8(7)
+        size += more
+    content = digits[np.arange(MAX_VARINT) < size[:, None]]
+    return Cells(content, ends_of(size)[:-1], size)
+
+
+def zig_zag_cells(numbers: Ints) -> Cells:
+    """Integers of variable length, the sign in the lowest bit."""
+    return varint_cells(((numbers << 1) ^ (numbers >> 63)).view(np.uint64))
 
 
 def zero_cells(sizes: Ints) -> Cells:
