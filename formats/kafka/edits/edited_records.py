@@ -27,6 +27,7 @@ from statestore.formats.kafka.columns.record_encoders import (
     kept_timestamps,
     record_keys,
 )
+from statestore.formats.kafka.columns.schema_encoders import Stored, has_id
 from statestore.formats.kafka.columns.serde_encoders import encoded
 from statestore.formats.kafka.columns.time_columns import window_ends
 from statestore.formats.kafka.edits.edited_store import (
@@ -36,6 +37,7 @@ from statestore.formats.kafka.edits.edited_store import (
     check_editable,
     last_times,
     present_records,
+    sample_of,
     segment_times,
     stream_time,
     user_keys,
@@ -213,7 +215,8 @@ def _places(
         return stored, partition
     store.given(KEY_SERDE)
     rows = added.take(pa.array(plan.new, pa.int64()))
-    own = encoded(store.form.key_serde, rows.column("key"), f"{store.where}, column key")
+    sample = sample_of(store, is_key=True) if has_id(store.form.key_serde) else None
+    own = encoded(store.form.key_serde, rows.column("key"), f"{store.where}, column key", Stored(None, sample))
     keys = record_keys(store.kind, own, rows)
     placed = partitions_of(murmur2(cells_of(own)), _count(store, options, notes))
     return pa.concat_arrays([stored, keys]), np.concatenate([partition, placed])
@@ -288,8 +291,10 @@ def _values(store: EditedStore, plan: _Plan, rows: pa.RecordBatch) -> pa.Array:
     values: list[Any] = [row.value for _, row in plan.kept] + [None] * len(plan.new)
     if changed:
         store.given(VALUE_SERDE)
+        sample = sample_of(store) if has_id(store.form.value_serde) else None
+        replaced = Stored(pa.array([values[number] for number in changed], pa.binary()), sample)
         fresh = encoded(
-            store.form.value_serde, column.take(pa.array(changed)), f"{store.where}, column value"
+            store.form.value_serde, column.take(pa.array(changed)), f"{store.where}, column value", replaced
         ).to_pylist()
         for number, value in zip(changed, fresh, strict=True):
             values[number] = value
