@@ -18,6 +18,7 @@ from statestore.formats.kernels.arrays import Bools, Ints
 
 MAX_VARINT = 10
 """The bytes of the longest integer of variable length, of 64 bits."""
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 Part = Cells | bytes
 """A part of each row. Null cells are parts of no bytes."""
 
@@ -72,6 +73,15 @@ def varint_cells(numbers: npt.NDArray[np.uint64]) -> Cells:
 def zig_zag_cells(numbers: Ints) -> Cells:
     """Integers of variable length, the sign in the lowest bit."""
     return varint_cells(((numbers << 1) ^ (numbers >> 63)).view(np.uint64))
+
+
+def hex_cells(cells: Cells) -> Cells:
+    """The bytes of each cell as two hexadecimal digits, in lower case."""
+    data, ends = cells.content()
+    content = data[int(ends[0]) : int(ends[-1])]
+    digits = np.empty((len(content), 2), np.uint8)
+    digits[:, 0], digits[:, 1] = _DIGITS[content >> 4], _DIGITS[content & 15]
+    return Cells(digits.reshape(-1), 2 * (ends[:-1] - ends[0]), 2 * np.diff(ends))
 
 
 def zero_cells(sizes: Ints) -> Cells:
