@@ -17,7 +17,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.broker.connection import BrokerAddress
 from statestore.formats.kafka.edits.delivery import CONFIG, PRODUCE, Delivery, Ends, delivery_of
-from statestore.formats.kafka.edits.edited_records import PARTITIONS, TopicRecords, topic_records
+from statestore.formats.kafka.edits.edited_records import ERASE_HISTORY, PARTITIONS, TopicRecords, topic_records
 from statestore.formats.kafka.edits.edited_store import EditedStore
 from statestore.formats.kafka.edits.record_files import (
     PROGRAM,
@@ -31,7 +31,7 @@ from statestore.formats.kafka.edits.record_files import (
 )
 
 VERSION = 1
-SETTINGS = (PARTITIONS, PRODUCE, CONFIG)
+SETTINGS = (PARTITIONS, ERASE_HISTORY, PRODUCE, CONFIG)
 
 
 class EditableSource(Protocol):
