@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of
 from statestore.formats.kernels.arrays import Bools, Ints
 
+MAX_VARINT = 10
+"""The bytes of the longest integer of variable length, of 64 bits."""
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 Part = Cells | bytes
 """A part of each row. Null cells are parts of no bytes."""
 
@@ -50,6 +53,35 @@ def number_cells(numbers: npt.NDArray[Any]) -> Cells:
     width, count = numbers.dtype.itemsize, len(numbers)
     data = np.ascontiguousarray(numbers).view(np.uint8)
     return Cells(data, np.arange(count, dtype=np.int64) * width, np.full(count, width, np.int64))
+
+
+def varint_cells(numbers: npt.NDArray[np.uint64]) -> Cells:
+    """Integers of variable length: seven bits in a byte, the lowest ones first."""
+    left = numbers
+    digits = np.empty((len(numbers), MAX_VARINT), np.uint8)
+    size = np.ones(len(numbers), np.int64)
+    for at in range(MAX_VARINT):
+        digits[:, at] = (left & np.uint64(0x7F)).astype(np.uint8)
+        left = left >> np.uint64(7)
+        more = left != 0
+        digits[:, at] |= more.astype(np.uint8) << np.uint8(7)
+        size += more
+    content = digits[np.arange(MAX_VARINT) < size[:, None]]
+    return Cells(content, ends_of(size)[:-1], size)
+
+
+def zig_zag_cells(numbers: Ints) -> Cells:
+    """Integers of variable length, the sign in the lowest bit."""
+    return varint_cells(((numbers << 1) ^ (numbers >> 63)).view(np.uint64))
+
+
+def hex_cells(cells: Cells) -> Cells:
+    """The bytes of each cell as two hexadecimal digits, in lower case."""
+    data, ends = cells.content()
+    content = data[int(ends[0]) : int(ends[-1])]
+    digits = np.empty((len(content), 2), np.uint8)
+    digits[:, 0], digits[:, 1] = _DIGITS[content >> 4], _DIGITS[content & 15]
+    return Cells(digits.reshape(-1), 2 * (ends[:-1] - ends[0]), 2 * np.diff(ends))
 
 
 def zero_cells(sizes: Ints) -> Cells:

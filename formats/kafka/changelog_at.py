@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from statestore.formats.bytes.hash_passes import Rereader
 from statestore.formats.bytes.newest_of_keys import MOST_KEYS, newest_passes
-from statestore.formats.engine import HoldsPast
+from statestore.formats.engine import HoldsPast, Part, StateAt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges, of_keys
@@ -29,6 +29,7 @@ from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
 from statestore.formats.kafka.columns.store_kinds import KINDS, logged_rows, logged_schema
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked
+from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.log_wholeness import NEVER, Wholeness, length_of, wholeness
 from statestore.formats.kafka.stores.visibility import (
     EXPIRED,
@@ -340,3 +341,47 @@ def newest_of(read: Callable[[], Iterator[Records]], most_keys: int, held_bytes:
 
 def _held_bytes(records: Records) -> int:
     return records.key.data.nbytes + _POSITIONS * len(records)
+
+
+# A store of a directory once the records of an edit are in its changelog. The rows of the directory and the records
+# are replayed as one changelog, and shown as those of the directory are.
+
+
+@dataclass(frozen=True)
+class EditedAt(StateAt):
+    """A store as a restore from ``replay`` has it, in the columns of a directory."""
+
+    replay: ChangelogAt
+
+    @property
+    def version(self) -> int:
+        return self.replay.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([each for each in self.replay.schema if each.name != OFFSET])
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[Part]:
+        return self.replay.parts(filters)
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        for batch in self.replay.rows(part, columns, filters):
+            yield batch.drop_columns([OFFSET])
+
+
+@dataclass(frozen=True)
+class EditedVersionsAt(EditedAt, HoldsPast):
+    """A versioned store as a restore from ``replay`` has it."""
+
+    def past_from(self) -> int | None:
+        return self.replay.past_from()
+
+    def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        for batch in self.replay.past_rows(part, columns, filters):
+            yield batch.drop_columns([OFFSET])
+
+
+def edited_at(store: KnownStore, logs: tuple[RecordLog, ...], *, hide_expired: bool) -> EditedAt:
+    """Return a store as of the rows and records in ``logs``."""
+    kind = EditedVersionsAt if store.kind.has_past else EditedAt
+    return kind(ChangelogAt(logs, store.form, store.retention, hide_expired=hide_expired))

@@ -47,14 +47,14 @@ if TYPE_CHECKING:  # what edits alone need is loaded by them
 class ApplicationSource(Source):
     """An application as it stood when it was opened. ``known`` is a cache of what is known of its stores.
 
-    ``records`` are the paths of records by store that its changelog gets by an edit, and which are shown as applied.
+    ``edited`` are the logs of stores with the records behind them that an edit gives their changelogs.
     """
 
     location: Location
     application: Application
     settings: StoreSettings
     known: dict[str, KnownStore] = field(default_factory=dict, repr=False, compare=False)
-    records: Mapping[str, str] = field(default_factory=dict)
+    edited: Mapping[str, tuple[RecordLog, ...]] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -130,12 +130,10 @@ class ApplicationSource(Source):
 
     def at(self, state: str, version: int) -> StateAt:
         given = self.settings
-        if state in self.records:
-            from statestore.formats.kafka.edited_at import edited_at
-            from statestore.formats.kafka.edits.overlaid_logs import overlaid
+        if state in self.edited:
+            from statestore.formats.kafka.changelog_at import edited_at
 
-            logs = overlaid(self._logs(state), self.records[state])
-            return edited_at(self.store(state), logs, hide_expired=given.hide_expired)
+            return edited_at(self.store(state), self.edited[state], hide_expired=given.hide_expired)
         return store_at(
             self.application.folder,
             self.store(state),
@@ -200,8 +198,10 @@ class ApplicationSource(Source):
 
     def with_records(self, path: str, files: Mapping[str, str]) -> ApplicationSource:
         """The application at ``path`` with the records in files there; ``files``: their names by store."""
-        location = parse_location(path)
-        return replace(self, location=location, records={name: f"{path}/{file}" for name, file in files.items()})
+        from statestore.formats.kafka.edits.overlaid_logs import overlaid
+
+        edited = {name: overlaid(self._logs(name), f"{path}/{file}") for name, file in files.items()}
+        return replace(self, location=parse_location(path), edited=edited)
 
     def _logs(self, state: str) -> tuple[RecordLog, ...]:
         from statestore.formats.kafka.directory_log import DirectoryLog

@@ -89,12 +89,16 @@ class RecordFile:
 
 @dataclass(frozen=True)
 class FileLog:
-    """The records of one partition in files; a `RecordLog`. ``sorted`` is false where offsets do not rise."""
+    """The records of one partition in files; a `RecordLog`. ``sorted`` is false where offsets do not rise.
+
+    ``held`` are the records of all partitions where the files were read into memory.
+    """
 
     findings: LogFindings
     files: tuple[RecordFile, ...]
     has_offsets: bool
     sorted: bool
+    held: tuple[pa.RecordBatch, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def partition(self) -> int:
@@ -119,18 +123,30 @@ class FileLog:
             )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for file in self.files:
-            for batch in _read(file, COLUMNS):
-                mine = pc.equal(batch.column("partition"), self.partition)
-                chosen = batch.filter(mine)
-                if chosen.num_rows:
-                    yield chosen
+        for batch in _whole(self.files) if self.held is None else self.held:
+            mine = pc.equal(batch.column("partition"), self.partition)
+            chosen = batch.filter(mine)
+            if chosen.num_rows:
+                yield chosen
 
     def _in_order(self) -> Iterator[pa.RecordBatch]:
         whole = pa.Table.from_batches(list(self._batches()), RECORDS)
         order = pc.sort_indices(whole.column("offset"))
         for begin in range(0, len(order), _BATCH_ROWS):
             yield whole.take(order.slice(begin, _BATCH_ROWS)).combine_chunks().to_batches()[0]
+
+
+def held(logs: Sequence[FileLog]) -> tuple[FileLog, ...]:
+    """The logs of files that are asked again and again: with their records in memory, which are read once for all."""
+    if not logs:
+        return ()
+    batches = tuple(_whole(logs[0].files))
+    return tuple(replace(log, held=batches) for log in logs)
+
+
+def _whole(files: Sequence[RecordFile]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        yield from _read(file, COLUMNS)
 
 
 def _cells(batch: pa.RecordBatch, name: str) -> Cells:

@@ -154,6 +154,20 @@ def _behind_index(message: ProtoMessage, cells: Cells, origin: Origin) -> Cells:
     return whole.rest()
 
 
+def index_size(cells: Cells) -> Ints:
+    """The sizes of the indexes in front of messages, which `protobuf_serde` has accepted."""
+    whole = Cursor(cells)
+    left = whole.varlong()
+    while (left > 0).any():
+        rows = np.flatnonzero(left > 0)
+        part = whole.select(rows)
+        part.varlong()
+        whole.put_back(rows, part)
+        left[rows] = np.where(part.bad, 0, left[rows] - 1)
+    found: Ints = whole.at - cells.start
+    return found
+
+
 def _decoded(message: ProtoMessage, cells: Cells, origin: Origin) -> pa.Array:
     expected = f"a Protobuf message {message.name}"
     try:

@@ -1,7 +1,7 @@
 """Arrow columns as bytes in the forms of Kafka's serdes: what `serde_columns` decodes, encoded.
 
 Bytes that were decoded come back as they were, but for those that Kafka's own serializers would not write: a UUID with
-upper-case letters, and a NaN of doubles with other bits than Java's. Serdes with a schema have no way back.
+upper-case letters, and a NaN of doubles with other bits than Java's. Values with a schema: see `schema_encoders`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,13 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.kafka.columns.schema_encoders import (
+    NOTHING,
+    Stored,
+    is_by_schema,
+    is_json_by_schema,
+    with_schema_cells,
+)
 from statestore.formats.kafka.columns.serde_columns import WRAPPED, cell_serde, is_json
 from statestore.formats.kafka.schemas.registry_requests import without_credentials
 from statestore.formats.kafka.schemas.schema_files import has_schema
@@ -25,8 +32,10 @@ _US_PER_MS = 1000
 
 def check_encoder(name: str) -> None:
     """Raise UnsupportedError EDIT_UNSUPPORTED for a serde whose values are not encoded."""
+    if is_by_schema(name):
+        return
     wrapped = WRAPPED.fullmatch(name.strip())
-    if wrapped is not None and not has_schema(name):
+    if wrapped is not None and not has_schema(name) and not is_by_schema(wrapped[2]):
         check_encoder(wrapped[2])
         if wrapped[1].lower() == "list":
             _check_plain(wrapped[2], name)
@@ -45,14 +54,20 @@ def _check_plain(inner: str, name: str) -> None:
         ) from None
 
 
-def encoded(name: str, values: pa.Array, what: str) -> pa.BinaryArray:
+def encoded(name: str, values: pa.Array, what: str, stored: Stored = NOTHING) -> pa.BinaryArray:
     """The bytes of a column of the serde's type, null where the column is.
 
-    ``what`` names the column in messages. Raises UnsupportedError as `check_encoder`, and InvalidInputError WRONG_VALUE
-    for a value that the serde cannot have.
+    ``what`` names the column in messages; ``stored`` has the ids of schemas. Raises UnsupportedError as
+    `check_encoder`, and InvalidInputError WRONG_VALUE for a value that the serde cannot have; for serdes with a schema
+    also as `with_schema_cells`.
     """
     check_encoder(name)
     values = values.cast(cell_serde(name).type)
+    if is_by_schema(name):
+        if is_json_by_schema(name):
+            _json(values, what)
+        found = with_schema_cells(name, values.drop_null(), what, stored.present(values.is_valid())).binary()
+        return found.take(_places(values)) if values.null_count else found
     wrapped = WRAPPED.fullmatch(name.strip())
     if wrapped is not None and wrapped[1].lower() != "list":
         return _windowed(wrapped[2], values, what, is_session=wrapped[1].lower() == "session-windowed")

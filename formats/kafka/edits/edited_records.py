@@ -19,7 +19,9 @@ from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
-from statestore.formats.kafka.columns.header_columns import HEADERS
+from statestore.formats.kafka.changelogs.record_log import END
+from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
+from statestore.formats.kafka.columns.header_columns import HEADERS, empty_headers
 from statestore.formats.kafka.columns.record_encoders import (
     SESSIONS,
     WINDOWS,
@@ -27,6 +29,7 @@ from statestore.formats.kafka.columns.record_encoders import (
     kept_timestamps,
     record_keys,
 )
+from statestore.formats.kafka.columns.schema_encoders import Stored, has_id
 from statestore.formats.kafka.columns.serde_encoders import encoded
 from statestore.formats.kafka.columns.time_columns import window_ends
 from statestore.formats.kafka.edits.edited_store import (
@@ -36,6 +39,7 @@ from statestore.formats.kafka.edits.edited_store import (
     check_editable,
     last_times,
     present_records,
+    sample_of,
     segment_times,
     stream_time,
     user_keys,
@@ -47,6 +51,8 @@ from statestore.formats.kernels.arrays import Ints
 
 PARTITIONS = "partitions"
 """The setting of an edit that names the number of partitions of the topic."""
+ERASE_HISTORY = "erase_history"
+"""The setting of an edit by which a delete takes all versions of a key from a versioned store, true or false."""
 RECORDS = pa.schema(
     [
         pa.field("partition", pa.int32(), False),
@@ -102,7 +108,10 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
     plan = _planned(store, edit)
     notes: list[str] = []
     times = _Times(store)
-    parts = [_deletes(store, plan.erased, now, times, notes)]
+    erases_all = is_set(options, ERASE_HISTORY)
+    parts = [_deletes(store, plan.erased, now, times, notes, newest_alone=not erases_all)]
+    if store.kind.has_past and plan.erased and erases_all:
+        parts.append(_earlier_deletes(store, plan.erased, times, notes))
     if len(added):
         chosen = [number for number, _ in plan.kept] + plan.new
         keys, partition = _places(store, plan, added, options, notes)
@@ -122,6 +131,16 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
             "edit has expired; the application drops those that have"
         )
     return TopicRecords(store.topic, found, tuple(notes))
+
+
+def is_set(options: EditOptions, name: str) -> bool:
+    """Return whether a setting is true. Raises InvalidInputError INVALID_OPTION for anything but true and false."""
+    text = options.settings.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"setting {name} is {shown(options.settings[name])}; expected true or false"
+        )
+    return text == "true"
 
 
 def _planned(store: EditedStore, edit: StateEdit) -> _Plan:
@@ -170,29 +189,55 @@ class _Times:
         return max(self.of(partition) - self._store.retention, 0)
 
 
-def _deletes(store: EditedStore, rows: Sequence[StoredRow], now: int, times: _Times, notes: list[str]) -> _Written:
+def _deletes(
+    store: EditedStore, rows: Sequence[StoredRow], now: int, times: _Times, notes: list[str], *, newest_alone: bool
+) -> _Written:
     moments = np.full(len(rows), now, np.int64)
     if store.kind.has_past and rows:
         begin = _cells(store, rows, "valid_from") // 1000
         least = np.array([times.oldest(row.partition) for row in rows], np.int64)
         moments = np.maximum(begin, least)
         late = int(np.count_nonzero(begin < least))
-        notes.append(
-            f"{store.where}: only the newest version of {len(rows)} deleted keys goes; their earlier versions stay in "
-            "its history until they expire"
-        )
+        if newest_alone:
+            notes.append(
+                f"{store.where}: only the newest version of {len(rows)} deleted keys goes; their earlier versions stay "
+                f"in its history until they expire, unless setting {ERASE_HISTORY} deletes them, too"
+            )
         if late:
             notes.append(
                 f"{store.where}: {late} deleted versions are older than the history retention, so they end at the "
                 "first moment that the store accepts, and what was before it stays in its history until it expires"
             )
-    return _Written(
-        np.array([row.partition for row in rows], np.int64),
-        moments,
-        pa.array([row.key for row in rows], pa.binary()),
-        pa.nulls(len(rows), pa.binary()),
-        pa.array([[]] * len(rows), HEADERS),
+    keys = pa.array([row.key for row in rows], pa.binary())
+    return _tombstones(np.array([row.partition for row in rows], np.int64), moments, keys)
+
+
+def _tombstones(partition: Ints, moments: Ints, keys: pa.Array) -> _Written:
+    return _Written(partition, moments, keys, pa.nulls(len(keys), pa.binary()), empty_headers(len(keys)))
+
+
+def _earlier_deletes(store: EditedStore, rows: Sequence[StoredRow], times: _Times, notes: list[str]) -> _Written:
+    """The deletes of versions before the newest one: each at the time of the version, whose place it takes.
+
+    What was before the first moment that the store accepts is out of reach, and so of its queries.
+    """
+    found = [_tombstones(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.binary()))]
+    for log in store.logs:
+        keys = pa.array([row.key for row in rows if row.partition == log.partition], pa.binary())
+        if not len(keys):
+            continue
+        oldest = times.oldest(log.partition)
+        for batch in versions([log], VersionedRules(store.retention), END, expired=True):
+            earlier = pc.fill_null(pc.greater(batch.column("valid_to"), oldest), False)
+            own = batch.filter(pc.and_(pc.is_in(batch.column("key"), value_set=keys), earlier))
+            moments = np.maximum(own.column("valid_from").to_numpy(), oldest)
+            found.append(_tombstones(np.full(len(own), log.partition, np.int64), moments, own.column("key")))
+    written = _joined(found)
+    notes.append(
+        f"{store.where}: {len(written.key)} earlier versions of {len(rows)} deleted keys go, too; what the history has "
+        "from before its retention stays in files until its segments expire, and no query shows it"
     )
+    return written
 
 
 def _cells(store: EditedStore, rows: Sequence[StoredRow], name: str) -> Ints:
@@ -213,7 +258,8 @@ def _places(
         return stored, partition
     store.given(KEY_SERDE)
     rows = added.take(pa.array(plan.new, pa.int64()))
-    own = encoded(store.form.key_serde, rows.column("key"), f"{store.where}, column key")
+    sample = sample_of(store, is_key=True) if has_id(store.form.key_serde) else None
+    own = encoded(store.form.key_serde, rows.column("key"), f"{store.where}, column key", Stored(None, sample))
     keys = record_keys(store.kind, own, rows)
     placed = partitions_of(murmur2(cells_of(own)), _count(store, options, notes))
     return pa.concat_arrays([stored, keys]), np.concatenate([partition, placed])
@@ -288,8 +334,10 @@ def _values(store: EditedStore, plan: _Plan, rows: pa.RecordBatch) -> pa.Array:
     values: list[Any] = [row.value for _, row in plan.kept] + [None] * len(plan.new)
     if changed:
         store.given(VALUE_SERDE)
+        sample = sample_of(store) if has_id(store.form.value_serde) else None
+        replaced = Stored(pa.array([values[number] for number in changed], pa.binary()), sample)
         fresh = encoded(
-            store.form.value_serde, column.take(pa.array(changed)), f"{store.where}, column value"
+            store.form.value_serde, column.take(pa.array(changed)), f"{store.where}, column value", replaced
         ).to_pylist()
         for number, value in zip(changed, fresh, strict=True):
             values[number] = value
@@ -378,14 +426,20 @@ def _check_derived(
             raise store.refused(f"found {EXPIRED} true or null in a row, expected false: a reader computes it")
 
 
-def _ordered(store: EditedStore, parts: Sequence[_Written]) -> pa.Table:
-    """The records of all parts by partition; versions by their times, as a store refuses what is far behind another."""
+def _joined(parts: Sequence[_Written]) -> _Written:
     partition = np.concatenate([each.partition for each in parts])
     timestamp = np.concatenate([each.timestamp for each in parts])
+    cells = (pa.concat_arrays([getattr(each, name) for each in parts]) for name in ("key", "value", "headers"))
+    return _Written(partition, timestamp, *cells)
+
+
+def _ordered(store: EditedStore, parts: Sequence[_Written]) -> pa.Table:
+    """The records of all parts by partition; versions by their times, as a store refuses what is far behind another.
+
+    So the newest version of a key comes last, too, which is the one that a compaction of the topic leaves.
+    """
+    whole = _joined(parts)
+    partition, timestamp = whole.partition, whole.timestamp
     order = np.lexsort((timestamp, partition)) if store.kind.has_past else np.argsort(partition, kind="stable")
-    columns = [
-        pa.array(partition, pa.int32()),
-        pa.array(timestamp, pa.int64()),
-        *(pa.concat_arrays([getattr(each, name) for each in parts]) for name in ("key", "value", "headers")),
-    ]
+    columns = [pa.array(partition, pa.int32()), pa.array(timestamp, pa.int64()), whole.key, whole.value, whole.headers]
     return pa.Table.from_arrays(columns, schema=RECORDS).take(pa.array(order))

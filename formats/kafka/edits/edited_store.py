@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells, joined_cells
+from statestore.formats.bytes.byte_columns import Cells, cells_of, joined_cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.kafka.changelogs.key_ranges import in_key_ranges
@@ -184,3 +184,13 @@ def user_keys(store: EditedStore, log: RecordLog) -> Cells:
         if count >= _MOST_KEYS:
             break
     return joined_cells(parts)
+
+
+def sample_of(store: EditedStore, *, is_key: bool = False) -> bytes | None:
+    """The bytes of a user's key, or of a value, that is stored; None where there is none."""
+    for log in store.logs:
+        for records in present_records(store, log):
+            if len(records):
+                cells = cells_of(records.column("key" if is_key else "value"))
+                return (cells.cut(0, suffix_size(store.kind)) if is_key else cells).cell(0)
+    return None

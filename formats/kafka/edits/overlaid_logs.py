@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from statestore.formats.kafka.changelogs.file_records import record_files
+from statestore.formats.kafka.changelogs.file_records import held, record_files
 from statestore.formats.kafka.changelogs.record_log import LogFindings, RecordLog
 from statestore.formats.kafka.changelogs.records import Records
 
@@ -69,7 +69,7 @@ class EmptyLog:
 
 def overlaid(logs: Sequence[RecordLog], path: str) -> tuple[RecordLog, ...]:
     """The logs of a topic with the records of the file at ``path`` behind them."""
-    more = {log.partition: log for log in record_files(path)}
+    more = {log.partition: log for log in held(record_files(path))}
     own = {log.partition: log for log in logs}
     bases = {number: own.get(number, EmptyLog(number)) for number in sorted({*own, *more})}
     return tuple(OverlaidLog(base, more[at]) if at in more else base for at, base in bases.items())

@@ -9,11 +9,14 @@ offset: the broker gives it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.byte_parts import Part, column_of_cells, hex_cells, joined_parts
 from statestore.formats.edits import Target
 from statestore.formats.kafka.edits.edited_records import TopicRecords
 
@@ -38,23 +41,37 @@ def write_records(topic: TopicRecords, target: Target) -> dict[str, int]:
     name, size = record_file(topic.topic), 0
     with target.create(name) as file:
         for batch in topic.records.to_batches(_BATCH_ROWS):
-            data = "".join(_lines(batch)).encode()
-            file.write(data)
-            size += len(data)
+            size += file.write(_lines(batch))
     return {name: size}
 
 
-def _lines(batch: pa.RecordBatch) -> Iterator[str]:
-    columns = (batch.column(name).to_pylist() for name in ("partition", "timestamp", "key", "value", "headers"))
-    for partition, timestamp, key, value, headers in zip(*columns, strict=True):
-        line = {
-            "partition": partition,
-            "timestamp": timestamp,
-            "key": key.hex(),
-            "value": _hex(value),
-            "headers": [{"name": each["name"], "value": _hex(each["value"])} for each in headers],
-        }
-        yield f"{json.dumps(line)}\n"
+def _lines(batch: pa.RecordBatch) -> bytes:
+    """The lines of records, as ``json.dumps`` writes them."""
+    parts: list[Part] = []
+    for name in ("partition", "timestamp"):
+        numbers = batch.column(name).cast(pa.string())
+        parts += [f'{", " if parts else "{"}"{name}": '.encode(), cells_of(numbers)]
+    parts += [b', "key": "', hex_cells(cells_of(batch.column("key"))), b'", "value": ', _values(batch.column("value"))]
+    parts += [b', "headers": ', _headers(batch.column("headers")), b"}\n"]
+    data, _ = joined_parts(parts, len(batch)).content()
+    return data.tobytes()
+
+
+def _values(column: pa.Array) -> Cells:
+    """Values in quotes, or null."""
+    quoted = joined_parts([b'"', hex_cells(cells_of(column)), b'"'], len(column))
+    texts = pc.if_else(column.is_valid(), column_of_cells(quoted), pa.scalar(b"null", pa.large_binary()))
+    return cells_of(texts)
+
+
+def _headers(column: pa.Array) -> Part:
+    if not pc.any(pc.greater(pc.list_value_length(column), 0)).as_py():
+        return b"[]"
+    texts = [
+        json.dumps([{"name": each["name"], "value": _hex(each["value"])} for each in headers])
+        for headers in column.to_pylist()
+    ]
+    return cells_of(pa.array(texts, pa.string()))
 
 
 def _hex(data: bytes | None) -> str | None:

@@ -74,7 +74,7 @@ class ProtoField:
     absent is null where it ``has_presence``, else the default of its type. Of the fields of one ``oneof`` the last one
     counts. ``message`` is the type of a message, None for one inside itself; for a map it has the fields key and value.
     ``symbols`` are the names of an enum, ``first`` the one that is its default; where it is ``closed``, a number
-    without a name is as if it were absent.
+    without a name is as if it were absent. Writers have the numbers of a ``packed`` list in one value.
     """
 
     name: str
@@ -89,6 +89,7 @@ class ProtoField:
     symbols: Mapping[int, str] = field(default_factory=dict)
     first: str = ""
     closed: bool = False
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -430,6 +431,7 @@ class _Types:
         oneof = content.number(9) if 9 in content.of else None
         presence = not in_entry and (not owner.proto3 or oneof is not None or form == "message")
         found = ProtoField(name, number, form, wire, column, "one", presence and not repeated, oneof)
+        found = replace(found, packed=repeated and wire != BYTES and _is_packed(content, owner))
         if form == "enum":
             return _repeated(self._enum(found, type_name), repeated)
         if form != "message":
@@ -462,6 +464,12 @@ class _Types:
         if not symbols:
             raise _wrong(f"enum {type_name!r} without values", "names of values")
         return replace(found, symbols=symbols, first=next(iter(symbols.values())), closed=not enum.proto3)
+
+
+def _is_packed(content: _Fields, owner: _Definition) -> bool:
+    """Return whether writers pack a list of numbers: by its option packed, else where the file is of proto3."""
+    options = content.parts(8)
+    return bool(options[-1].number(2)) if options and 2 in options[-1].of else owner.proto3
 
 
 def _repeated(found: ProtoField, repeated: bool) -> ProtoField:

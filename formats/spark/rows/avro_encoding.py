@@ -12,13 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.bytes.byte_parts import (
     Part,
     cells_of_groups,
     joined_parts,
     number_cells,
     spread_cells,
+    zig_zag_cells,
 )
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.spark_schema import (
@@ -35,7 +36,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_type,
 )
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
-from statestore.formats.spark.rows.avro_row import MAX_VARINT, decimal_bytes
+from statestore.formats.spark.rows.avro_row import decimal_bytes
 from statestore.formats.spark.rows.unsafe_row_encoding import RowParts, refuse_nulls
 from statestore.formats.spark.rows.value_encoding import (
     null_mask,
@@ -82,21 +83,6 @@ def with_id(schema_id: int) -> RowParts:
     return parts
 
 
-def varint_cells(numbers: Ints) -> Cells:
-    """Integers, zig-zag and of variable length."""
-    left = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    digits = np.empty((len(numbers), MAX_VARINT), np.uint8)
-    size = np.ones(len(numbers), np.int64)
-    for at in range(MAX_VARINT):
-        digits[:, at] = (left & np.uint64(0x7F)).astype(np.uint8)
-        left = left >> np.uint64(7)
-        more = left != 0
-        digits[:, at] |= more.astype(np.uint8) << np.uint8(7)
-        size += more
-    content = digits[np.arange(MAX_VARINT) < size[:, None]]
-    return Cells(content, ends_of(size)[:-1], size)
-
-
 def _nullable(kind: SparkType, column: pa.Array) -> list[Part]:
     """The parts of a union of null and a type."""
     if kind == VOID:
@@ -125,10 +111,10 @@ def _values(kind: SparkType, column: pa.Array) -> list[Part]:
         return [of_bytes(unscaled_of(column), decimal_bytes(kind.precision))]
     if kind in (STRING, BINARY):
         cells = text_cells(column) if kind == STRING else cells_of(column)
-        return [varint_cells(cells.size), cells]
+        return [zig_zag_cells(cells.size), cells]
     if isinstance(kind, Plain) and kind.form is not None and kind != TIME:
         numbers = plain_numbers(kind, column)
-        return [number_cells(numbers) if kind.form[1] in "fu" else varint_cells(numbers.astype(np.int64))]
+        return [number_cells(numbers) if kind.form[1] in "fu" else zig_zag_cells(numbers.astype(np.int64))]
     if not len(column):
         return [b""]
     raise not_editable(
@@ -152,5 +138,5 @@ def _block(kinds: list[SparkType], columns: list[pa.Array], offsets: Ints) -> li
         parts += _values(kind, column)
     items = cells_of_groups(joined_parts(parts, len(columns[0])), offsets)
     has = counts > 0
-    count = spread_cells(varint_cells(counts[has]), ~has)
+    count = spread_cells(zig_zag_cells(counts[has]), ~has)
     return [count, items, _END]

@@ -1,9 +1,11 @@
-"""Avro's binary encoding of single values, by the specification: what columns are compared with."""
+"""Avro's binary encoding of single values, by the specification: what columns are compared with; any schemas."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any
+
+from hypothesis import strategies as st
 
 Schema = str | dict[str, Any] | list[Any]
 
@@ -54,3 +56,47 @@ def varint(number: int) -> bytes:
         found.append(left & 0x7F | 0x80)
         left >>= 7
     return bytes([*found, left])
+
+
+# Schemas and their values
+
+
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "bytes": st.binary(max_size=4),
+    "string": st.text(max_size=4),
+}
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([*SCALARS]),
+    lambda inner: (
+        st.builds(lambda items: {"type": "array", "items": items}, inner)
+        | st.builds(lambda values: {"type": "map", "values": values}, inner)
+        | st.builds(lambda one: [one, "null"], inner.filter(lambda one: not isinstance(one, list)))
+        | st.builds(lambda one: ["null", one], inner.filter(lambda one: not isinstance(one, list)))
+        | st.builds(
+            lambda kinds: {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)],
+            },
+            st.lists(inner, min_size=1, max_size=3),
+        )
+    ),
+    max_leaves=5,
+)
+
+
+def values_of(schema: Any) -> st.SearchStrategy[Any]:
+    if isinstance(schema, list):
+        return st.none() | values_of(next(one for one in schema if one != "null"))
+    if isinstance(schema, str):
+        return SCALARS[schema]
+    if schema["type"] == "array":
+        return st.lists(values_of(schema["items"]), max_size=4)
+    if schema["type"] == "map":
+        return st.lists(st.tuples(st.text(max_size=3), values_of(schema["values"])), max_size=4)
+    return st.fixed_dictionaries({field["name"]: values_of(field["type"]) for field in schema["fields"]})

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from support.kafka.avro_model import encode
+from support.kafka.avro_model import SCHEMAS, encode, values_of
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
+from statestore.formats.kafka.columns.serde_encoders import encoded
 from statestore.formats.kafka.columns.store_kinds import StoreForm, row_schema, stored_rows
 from statestore.formats.kafka.schemas.schema_files import with_schema
 
@@ -67,45 +68,6 @@ WRITTEN = {
         "weight": -0.25,
     },
 }
-SCALARS: dict[str, st.SearchStrategy[Any]] = {
-    "boolean": st.booleans(),
-    "int": st.integers(-(2**31), 2**31 - 1),
-    "long": st.integers(-(2**63), 2**63 - 1),
-    "float": st.floats(width=32, allow_nan=False),
-    "double": st.floats(allow_nan=False),
-    "bytes": st.binary(max_size=4),
-    "string": st.text(max_size=4),
-}
-SCHEMAS: st.SearchStrategy[Any] = st.recursive(
-    st.sampled_from([*SCALARS]),
-    lambda inner: (
-        st.builds(lambda items: {"type": "array", "items": items}, inner)
-        | st.builds(lambda values: {"type": "map", "values": values}, inner)
-        | st.builds(lambda one: [one, "null"], inner.filter(lambda one: not isinstance(one, list)))
-        | st.builds(lambda one: ["null", one], inner.filter(lambda one: not isinstance(one, list)))
-        | st.builds(
-            lambda kinds: {
-                "type": "record",
-                "name": "R",
-                "fields": [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)],
-            },
-            st.lists(inner, min_size=1, max_size=3),
-        )
-    ),
-    max_leaves=5,
-)
-
-
-def values_of(schema: Any) -> st.SearchStrategy[Any]:
-    if isinstance(schema, list):
-        return st.none() | values_of(next(one for one in schema if one != "null"))
-    if isinstance(schema, str):
-        return SCALARS[schema]
-    if schema["type"] == "array":
-        return st.lists(values_of(schema["items"]), max_size=4)
-    if schema["type"] == "map":
-        return st.lists(st.tuples(st.text(max_size=3), values_of(schema["values"])), max_size=4)
-    return st.fixed_dictionaries({field["name"]: values_of(field["type"]) for field in schema["fields"]})
 
 
 def decoded(serde: str, cells: list[bytes]) -> pa.Array:
@@ -136,6 +98,7 @@ def test_values_that_another_library_wrote() -> None:
     found = decoded(f"avro:{json.dumps(ORDER)}", [framed(bytes.fromhex(data)) for data in WRITTEN])
     assert found.to_pylist() == [*WRITTEN.values()]
     assert found.type.field("at").type == pa.timestamp("ms", "UTC")
+    assert encoded(f"avro-plain:{json.dumps(ORDER)}", found, "value").to_pylist() == [*map(bytes.fromhex, WRITTEN)]
 
 
 @few_or_many(30, 1000, schema=SCHEMAS, cells=st.lists(st.binary(max_size=20), max_size=5))

@@ -135,10 +135,8 @@ def test_values_that_the_serde_cannot_have_are_refused(serde: str, value: str, k
         encoded(serde, pa.array([value], kind), "value")
 
 
-@pytest.mark.parametrize(
-    "serde", ["json-schema", 'avro-plain:{"type": "string"}', "List<json>", "time-windowed<json-schema>"]
-)
-def test_serdes_with_schemas_are_named(serde: str) -> None:
+@pytest.mark.parametrize("serde", ["List<json>", 'List<avro-plain:{"type": "string"}>', "time-windowed<json-schema>"])
+def test_serdes_that_wrap_others_with_a_schema_are_named(serde: str) -> None:
     with pytest.raises(UnsupportedError, match=r"EDIT_UNSUPPORTED.*its values are read, and not written"):
         encoded(serde, pa.array(["x"]), "value")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 from collections.abc import Iterator
@@ -11,7 +12,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.kafka.applications import unpacked
-from support.kafka.edits import edit_of, planned, records_in, source_at, state_table, unhexed, written
+from support.kafka.avro_model import encode
+from support.kafka.edits import (
+    TOPIC,
+    edit_of,
+    made_changelog,
+    planned,
+    records_in,
+    source_at,
+    state_table,
+    unhexed,
+    written,
+)
 from support.kafka.real_applications import application, form_of, plain_rows
 from support.kafka.serde_model import bytes_of, partition_of, record_key
 from support.kafka.store_answers import cases, the_store
@@ -186,3 +198,29 @@ def test_an_edit_of_nothing_writes_no_record(tmp_path: Path) -> None:
         assert sorted(written(plan, folder)) == ["README.md", "produce.py"]
         target = plan.opened(str(folder))
         assert in_order(state_table(target, "prices")) == in_order(state_table(source, "prices"))
+
+
+def test_values_with_a_schema_keep_the_ids_in_front_of_them(tmp_path: Path) -> None:
+    """The rows are those of one topic with an Avro schema: one is repaired, one is new, both behind the topic's id."""
+    schema: Any = {"type": "record", "name": "Item", "fields": [{"name": "qty", "type": "long"}]}
+    (tmp_path / "item.avsc").write_text(json.dumps(schema))
+    front = bytes.fromhex("000000002a")
+    records = [(0, 1000, b"a", front + encode(schema, {"qty": 5})), (0, 2000, b"b", front + encode(schema, {"qty": 6}))]
+    folder = made_changelog(tmp_path / "changelog", records)
+    given = {"kind": "timestamped-key-value", "keyserde": "string", "valueserde": f"avro:{tmp_path}/item.avsc"}
+    source = source_at(folder, **given)
+    before = state_table(source, TOPIC)
+    repaired = changed(before, 0, "value", {"qty": -300})
+    new = changed(changed(before, 1, "key", "new"), 0, "value", {"qty": 2**40})
+    edit = edit_of(source, TOPIC, before.slice(0, 1), pa.concat_tables([repaired, new]))
+    plan = planned(source, edit, settings={"partitions": "1"})
+    written(plan, tmp_path / "target")
+    found = {each["key"]: each["value"] for each in records_in(tmp_path / "target", TOPIC)}
+    assert found == {
+        b"a": front + encode(schema, {"qty": -300}),
+        b"new": front + encode(schema, {"qty": 2**40}),
+    }
+    seen = {
+        row["key"]: row["value"]["qty"] for row in state_table(plan.opened(f"{tmp_path}/target"), TOPIC).to_pylist()
+    }
+    assert seen == {"a": -300, "b": 6, "new": 2**40}

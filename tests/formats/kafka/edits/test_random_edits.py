@@ -8,6 +8,7 @@ from pathlib import Path
 from struct import pack, unpack
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.kafka.edits import (
     TOPIC,
@@ -165,3 +166,45 @@ def test_a_restore_gives_the_edited_rows(kind: str, seed: int, tmp_path: Path) -
 
 def user_key(kind: str, key: bytes) -> bytes:
     return key[:-12] if "window" in kind else key[:-16] if kind == "session" else key
+
+
+def accepted(log: Sequence[Logged]) -> dict[bytes, dict[int, bytes | None]]:
+    """What a versioned store holds of each key by time, None for a tombstone: it refuses puts that are too old."""
+    stream: dict[int, int] = {}
+    found: dict[bytes, dict[int, bytes | None]] = {}
+    for partition, time, key, value in log:
+        stream[partition] = max(stream.get(partition, -1), time)
+        if time >= stream[partition] - RETENTION:
+            found.setdefault(key, {})[time] = value
+    return found
+
+
+def as_of(versions: dict[int, bytes | None], time: int) -> bytes | None:
+    return max(((at, value) for at, value in versions.items() if at <= time), default=(0, None), key=lambda x: x[0])[1]
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(60), 20))
+def test_the_history_of_deleted_keys_goes_with_them(seed: int, tmp_path: Path) -> None:
+    """At any moment that the store answers about, a deleted key is absent, and the others are as they were."""
+    chance = random.Random(f"history {seed}")
+    log = random_log("versioned", chance)
+    options = {"kind": "versioned", "keyserde": "string", "valueserde": "long", "retention": str(RETENTION)}
+    source = source_at(made_changelog(tmp_path / "log", log), **options)
+    rows = state_table(source, TOPIC)
+    gone = rows.filter(pa.array([chance.random() < 0.6 for _ in range(len(rows))], pa.bool_()))
+    plan = planned(source, edit_of(source, TOPIC, gone, gone.slice(0, 0)), settings={"erase_history": "true"})
+    written(plan, tmp_path / "target")
+    if not plan.parts():
+        return
+    records = records_in(tmp_path / "target", TOPIC)
+    more = [(each["partition"], each["timestamp"], each["key"], each["value"]) for each in records]
+    before, after = accepted(log), accepted([*log, *more])
+    stream = {at: max(time for partition, time, *_ in log if partition == at) for at, *_ in log}
+    keys = {key.encode() for key in gone.column("key").to_pylist()}
+    for key, versions in after.items():
+        oldest = max(stream[partition_of(key, PARTITIONS)] - RETENTION, 0)
+        for time in [oldest, *(each for each in versions if each >= oldest)]:
+            assert as_of(versions, time) == (None if key in keys else as_of(before[key], time)), (key, time)
+    # A compaction of the topic leaves the last record of a key, which has to be its newest one.
+    last = {key: time for _, time, key, _ in more}
+    assert all(time == max(each[1] for each in more if each[2] == key) for key, time in last.items())

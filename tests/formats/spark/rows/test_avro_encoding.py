@@ -15,7 +15,7 @@ from support.checkpoints.unsafe_row_model import row_bytes
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
 from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.bytes.byte_parts import joined_parts
+from statestore.formats.bytes.byte_parts import joined_parts, zig_zag_cells
 from statestore.formats.errors import StateStoreError
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import (
@@ -29,7 +29,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     StructOf,
     named_type,
 )
-from statestore.formats.spark.rows.avro_encoding import ordering_parts, record_parts, varint_cells, with_id
+from statestore.formats.spark.rows.avro_encoding import ordering_parts, record_parts, with_id
 from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_ordering, decode_record
 from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys
 from statestore.formats.spark.rows.row_framing import WrittenForm, key_parts
@@ -62,7 +62,7 @@ def test_every_type_with_nulls_between(kind: Any, data: bytes, expected: Any) ->
 
 @pytest.mark.parametrize("number", [0, -1, 1, 63, 64, -64, -65, 8191, 8192, 2**31, -(2**31), 2**63 - 1, -(2**63)])
 def test_integers(number: int) -> None:
-    assert varint_cells(pa.array([number, 5]).to_numpy()).copied().to_pylist() == [zigzag(number), zigzag(5)]
+    assert zig_zag_cells(pa.array([number, 5]).to_numpy()).copied().to_pylist() == [zigzag(number), zigzag(5)]
 
 
 LEAVES = [named_type(name) for name in PLAIN_NAMES if name not in ("variant", "interval", "time(6)")]
