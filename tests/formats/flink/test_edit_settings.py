@@ -36,6 +36,9 @@ RUNS = [
     ("windows-hashmap", 0),
     ("operator-rocksdb", 1),
     ("wide-rocksdb", 0),
+    ("sql", 1),
+    ("sql-types-hashmap", 0),
+    ("sql-window", 0),
 ]
 QUICK = [("rocksdb", 2), ("max-1024-hashmap", 0)]
 
