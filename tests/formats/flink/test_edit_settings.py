@@ -40,7 +40,7 @@ RUNS = [
     ("sql-types-hashmap", 0),
     ("sql-window", 0),
 ]
-QUICK = [("rocksdb", 2), ("max-1024-hashmap", 0)]
+QUICK = [("sql", 1), ("max-1024-hashmap", 0)]
 
 
 def source_of(run: str, place: int) -> FlinkSource:
