@@ -15,9 +15,10 @@ from functools import cached_property
 
 import numpy as np
 
-from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
 from statestore.formats.flink.asked_settings import AskedSettings, asked_settings, check_settings, notes_of_settings
+from statestore.formats.flink.differing_entries import differing_entries
 from statestore.formats.flink.edited_operators import (
     CANONICAL,
     EditedOperator,
@@ -59,6 +60,7 @@ from statestore.formats.flink.written_operators import (
     write_moved,
     write_subtask,
 )
+from statestore.formats.state_table import RowPair
 
 _FIRST_WITH_RELATIVE = _BEFORE_SAVEPOINTS = 3
 
@@ -358,6 +360,14 @@ class FlinkEditPlan(EditPlan):
             return self.source.copy_at(path, {})
         known = {(asked.target_id(state[0]), *state[1:]): name for state, name in self.source.names().items()}
         return self.source.copy_at(path, known)
+
+    def differing_rows(
+        self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
+    ) -> Iterator[RowPair] | None:
+        """Pairs of rows whose stored bytes differ: entries of equal bytes are not decoded."""
+        assert isinstance(source, Source)
+        assert isinstance(target, Source)
+        return differing_entries(source.at(state, self.version), target.at(state, self.target_version), columns)
 
 
 def edit_plan(

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.values.key_hash import hash_keys, scalar_hash
+from statestore.formats.values.murmur3 import finished, mixed
 
 MAX_PARALLELISM = 1 << 15
 _LEAST, _MASK, _LONG = 0x80000000, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
@@ -144,16 +145,7 @@ def _powers(count: int) -> U32s:
 
 
 def _murmur(codes: U32s) -> U32s:
-    mixed = _rotated(codes * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    mixed = _rotated(mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    mixed = mixed ^ np.uint32(4)
-    mixed = (mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    mixed = mixed ^ (mixed >> np.uint32(16))
-    negative = mixed >= _LEAST
-    absolute = np.where(negative, (~mixed) + np.uint32(1), mixed)
-    return np.where(mixed == _LEAST, np.uint32(0), absolute).astype(np.uint32)
-
-
-def _rotated(words: U32s, bits: int) -> U32s:
-    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
+    mixed_codes = finished(mixed(np.zeros(len(codes), np.uint32), codes), np.full(len(codes), 4, np.uint32))
+    negative = mixed_codes >= _LEAST
+    absolute = np.where(negative, (~mixed_codes) + np.uint32(1), mixed_codes)
+    return np.where(mixed_codes == _LEAST, np.uint32(0), absolute).astype(np.uint32)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, joined_cells
 from statestore.formats.flink.changelog.stored_entries import prefixes
 from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.columns.key_hashes import has_java_hash, java_hashes
+from statestore.formats.flink.columns.key_hashes import has_java_hash, hashed_as, java_hashes
 from statestore.formats.flink.edits.keyed_stream import Entries, framed_entries
 from statestore.formats.flink.edits.state_changes import unsupported
 from statestore.formats.flink.serializers.flink_types import FlinkType, Opaque, Prefix, SortedLong
@@ -56,8 +56,9 @@ class OtherGroups:
         """
         keys, values = entries
         width, new_width = prefix_width(self.before), prefix_width(self.after)
-        kinds: list[FlinkType] = [Prefix(width), *([SortedLong()] if timers else []), self.key, Opaque("")]
-        cells = decode_cells(kinds, keys, [each is self.key for each in kinds], self.origin)
+        own = hashed_as(self.key)
+        kinds: list[FlinkType] = [Prefix(width), *([SortedLong()] if timers else []), own, Opaque("")]
+        cells = decode_cells(kinds, keys, [each is own for each in kinds], self.origin)
         codes = java_hashes(self.key, cells[-2])
         old = keys.numbers(0, f">u{width}").astype(np.int64)
         wrong = groups_of_codes(codes, self.before) != old

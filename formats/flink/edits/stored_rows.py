@@ -88,7 +88,7 @@ def _checked(rows: SubtaskRows, group: int, batches: Iterable[Entries]) -> Itera
 
 def _by_group(rows: SubtaskRows) -> Iterator[tuple[int, Iterator[Section]]]:
     found = {
-        number: itertools.groupby(_of_state(rows, state.name), lambda each: each[0])
+        number: itertools.groupby(entries_of_state(rows, state.name), lambda each: each[0])
         for number, state in enumerate(rows.stored.header.states)
     }
     heads = {number: head for number, each in found.items() if (head := next(each, None)) is not None}
@@ -104,8 +104,8 @@ def _by_group(rows: SubtaskRows) -> Iterator[tuple[int, Iterator[Section]]]:
                 heads[number] = head
 
 
-def _of_state(rows: SubtaskRows, state: str) -> Iterator[tuple[int, *Entries]]:
-    """Yield the entries of a state, each batch with its one key group, ascending."""
+def entries_of_state(rows: SubtaskRows, state: str) -> Iterator[tuple[int, *Entries]]:
+    """Yield the entries of a state, each batch with its one key group, ascending. Raises as `read_savepoint`."""
     handle, form = rows.stored.handle, rows.forms[state]
     assert isinstance(handle, KeyGroupHandle | RocksHandle)
     if not handle.groups:

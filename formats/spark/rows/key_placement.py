@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
 from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
 from statestore.formats.spark.rows.value_encoding import is_replaced, shortest, unscaled_of
+from statestore.formats.values.murmur3 import finished, mixed, mixed_words
 
 _SEED = 42
 _MASK = 0xFFFFFFFF
@@ -193,43 +194,22 @@ def _numbers(column: pa.Array, form: str) -> npt.NDArray[Any] | None:
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), width)
 
 
-def _turned(x: Hashes, bits: int) -> Hashes:
-    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
-
-
-def _mix(h: Hashes, k: Hashes) -> Hashes:
-    k = _turned(k * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    return _turned(h ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-
-
-def _finish(h: Hashes, size: Hashes) -> Hashes:
-    h = h ^ size
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
-
-
 def _hashes_of_ints(values: npt.NDArray[Any], seed: Hashes) -> Hashes:
-    return _finish(_mix(seed, values.astype(np.int32).view(np.uint32)), np.full(len(seed), 4, np.uint32))
+    return finished(mixed(seed, values.astype(np.int32).view(np.uint32)), np.full(len(seed), 4, np.uint32))
 
 
 def _hashes_of_longs(values: npt.NDArray[Any], seed: Hashes) -> Hashes:
     halves = np.ascontiguousarray(values.astype("<i8")).view("<u4").reshape(-1, 2)
-    return _finish(_mix(_mix(seed, halves[:, 0]), halves[:, 1]), np.full(len(seed), 8, np.uint32))
+    return finished(mixed(mixed(seed, halves[:, 0]), halves[:, 1]), np.full(len(seed), 8, np.uint32))
 
 
 def _hashes_of_cells(cells: Cells, seed: Hashes, known: Bools) -> Hashes:
     """Hash bytes in Spark's own form, word by word of all cells at a time, then the last bytes as signed numbers."""
-    state, words = seed.copy(), cells.size // 4
+    words = cells.size // 4
     known &= cells.size <= _LONGEST
-    rows, at = np.flatnonzero((words > 0) & known), 0
-    while len(rows):
-        word = gather(cells.data, cells.start[rows] + 4 * at, "<u4")
-        state[rows] = _mix(state[rows], word)
-        at += 1
-        rows = rows[words[rows] > at]
+    state = mixed_words(seed, cells, np.flatnonzero(known))
     for behind in range(3):
         rows = np.flatnonzero((cells.size % 4 > behind) & known)
         last = cells.data[cells.start[rows] + 4 * words[rows] + behind].view(np.int8)
-        state[rows] = _mix(state[rows], last.astype(np.int32).view(np.uint32))
-    return _finish(state, cells.size.astype(np.uint32))
+        state[rows] = mixed(state[rows], last.astype(np.int32).view(np.uint32))
+    return finished(state, cells.size.astype(np.uint32))

@@ -36,8 +36,11 @@ RUNS = [
     ("windows-hashmap", 0),
     ("operator-rocksdb", 1),
     ("wide-rocksdb", 0),
+    ("sql", 1),
+    ("sql-types-hashmap", 0),
+    ("sql-window", 0),
 ]
-QUICK = [("rocksdb", 2), ("max-1024-hashmap", 0)]
+QUICK = [("sql", 1), ("max-1024-hashmap", 0)]
 
 
 def source_of(run: str, place: int) -> FlinkSource:

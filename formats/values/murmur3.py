@@ -1,0 +1,39 @@
+"""Murmur3 of 32 bits, of many values at a time: the steps from which Spark and Flink make their hashes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from statestore.formats.bytes.byte_columns import Cells, gather
+from statestore.formats.kernels.arrays import Ints, U32s
+
+
+def turned(x: U32s, bits: int) -> U32s:
+    """Each number rotated to the left."""
+    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+
+def mixed(h: U32s, k: U32s) -> U32s:
+    """The states ``h`` with one more block each."""
+    k = turned(k * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    return turned(h ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def mixed_words(h: U32s, cells: Cells, rows: Ints) -> U32s:
+    """The states with all whole words of the cells in these rows, little-endian; what is behind them is left out."""
+    state, words = h.copy(), cells.size // 4
+    rows, at = rows[words[rows] > 0], 0
+    while len(rows):
+        word = gather(cells.data, cells.start[rows] + 4 * at, "<u4")
+        state[rows] = mixed(state[rows], word)
+        at += 1
+        rows = rows[words[rows] > at]
+    return state
+
+
+def finished(h: U32s, size: U32s) -> U32s:
+    """The hashes of states that have seen ``size`` bytes each."""
+    h = h ^ size
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
