@@ -7,7 +7,7 @@ of the others are those of their records, or are looked up in the state where a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.kernels.arrays import Bools
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.differing_batches import BatchSide, are_parted_alike, of_zips, shown_rows
 from statestore.formats.spark.providers.file_records import MERGE, PUT
 from statestore.formats.spark.providers.partition_load import (
     Partition,
     has_change_file,
-    stored_rows,
+    rows_of_keys,
     uid_of,
     version_changes,
 )
@@ -47,17 +48,20 @@ def amended_rows(
 
 
 def _pairs(old: BatchSide, new: BatchSide, partitions: Collection[int]) -> Iterator[RowPair]:
-    for number in partitions:
-        before, after = old.opened(number), new.opened(number)
-        if are_zips(before, after):
-            yield from of_zips(old, new, number, differing_rows(before, after))
-        elif _is_logged(before) and _is_logged(after):
-            mine, theirs = _newest(before), _newest(after)
-            keys = pa.concat_arrays([_other(mine, theirs), _other(theirs, mine)]).unique()
-            rows = _rows(before, mine, keys), _rows(after, theirs, keys)
-            yield shown_rows(old, number, [rows[0]]), shown_rows(new, number, [rows[1]])
-        else:
-            yield list(old.rows(number)), list(new.rows(number))
+    for pairs in in_order(partial(_of_partition, old, new), partitions, reading_threads()):
+        yield from pairs
+
+
+def _of_partition(old: BatchSide, new: BatchSide, number: int) -> Sequence[RowPair]:
+    before, after = old.opened(number), new.opened(number)
+    if are_zips(before, after):
+        return list(of_zips(old, new, number, differing_rows(before, after)))
+    if not (_is_logged(before) and _is_logged(after)):
+        return [(list(old.rows(number)), list(new.rows(number)))]
+    mine, theirs = _newest(before), _newest(after)
+    keys = pa.concat_arrays([_other(mine, theirs), _other(theirs, mine)]).unique()
+    rows = _rows(before, mine, keys), _rows(after, theirs, keys)
+    return [(shown_rows(old, number, rows[:1]), shown_rows(new, number, rows[1:]))]
 
 
 def _version(partition: Partition) -> tuple[int, str | None]:
@@ -87,15 +91,15 @@ def _other(mine: Overlay, theirs: Overlay) -> pa.LargeBinaryArray:
 
 
 def _rows(partition: Partition, newest: Overlay, keys: pa.LargeBinaryArray) -> pa.RecordBatch:
-    """The rows (key, value) that the state has of these keys."""
+    """The rows (key, value) that the state has of these keys: by their records, or looked up."""
     at = pc.index_in(keys, value_set=newest.keys)
-    kind = newest.kind[np.asarray(pc.fill_null(at, 0).to_numpy(), np.int64)] if len(newest.keys) else np.zeros(len(at))
-    unclear = bools(pc.is_null(at)) | (kind == MERGE)
-    put = arrow_numbers(~unclear & (kind == PUT))
-    columns = keys.filter(put), newest.values.take(at.filter(put))
-    found = [pa.RecordBatch.from_arrays([each.cast(pa.binary()) for each in columns], schema=ROW_SCHEMA)]
-    asked: list[bytes] = sorted(keys.filter(arrow_numbers(unclear)).to_pylist())
-    if asked:
-        ranges = [(key, key + b"\0") for key in asked]
-        found += stored_rows(partition, lambda rows: rows.batch, key_ranges=ranges)
-    return pa.concat_batches(found)
+    known = np.flatnonzero(~bools(pc.is_null(at)))
+    place = np.asarray(at.take(arrow_numbers(known)).to_numpy(), np.int64)
+    kind = np.full(len(keys), MERGE, np.uint8)
+    kind[known] = newest.kind[place]
+    if not (kind == MERGE).any():
+        put = np.flatnonzero(kind == PUT)
+        columns = keys.take(arrow_numbers(put)), newest.values.take(at.take(arrow_numbers(put)))
+        return pa.RecordBatch.from_arrays([each.cast(pa.binary()) for each in columns], schema=ROW_SCHEMA)
+    # All of them, as the edit asked for them, too (`kept_rows`).
+    return rows_of_keys(partition, keys)
