@@ -24,6 +24,7 @@ from statestore.catalog.edits.target_errors import wrong_plan
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import StateAt, StateInfo
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.values.filters import Filter
 
 MOST_KEYS = 2000
@@ -132,12 +133,16 @@ def _found(check: _Check, keys: Mapping[int, Cells]) -> dict[int, list[int]]:
     wanted = np.fromiter(keys, np.uint64, len(keys))
     found: dict[int, list[int]] = {}
     placed: dict[bytes, tuple[Cells, Cells, pa.RecordBatch]] = {}
-    for part in at.parts(filters):
-        for batch in at.rows(part, (*names, *places), filters):
-            for unit, hash_, row in _of_units(batch, check, wanted):
-                found.setdefault(unit, []).append(hash_)
-                place = tuple(row.column(name)[0].as_py() for name in places)
-                placed.setdefault(pickle.dumps((keys[unit], place)), (keys[unit], place, row))
+
+    def of_part(part: Any) -> list[tuple[int, int, pa.RecordBatch]]:
+        batches = at.rows(part, (*names, *places), filters)
+        return [each for batch in batches for each in _of_units(batch, check, wanted)]
+
+    for rows in in_order(of_part, at.parts(filters), reading_threads()):
+        for unit, hash_, row in rows:
+            found.setdefault(unit, []).append(hash_)
+            place = tuple(row.column(name)[0].as_py() for name in places)
+            placed.setdefault(pickle.dumps((keys[unit], place)), (keys[unit], place, row))
     for cells, place, row in placed.values():
         _check_place(check, cells, place, row)
     return found

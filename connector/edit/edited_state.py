@@ -17,6 +17,7 @@ from statestore.connector.edit.units import Units, one_array, unit_numbers
 from statestore.formats.engine import StateAt, WholePart
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparison import has_floats, has_maps
@@ -120,11 +121,13 @@ class EditedState:
         """Return the rows that pass filters, in all columns and in the order of the state; of them those ``kept``."""
         query = Query(version=self.version, filters=tuple(filters))
 
+        def of_split(split: EngineSplit) -> list[pa.RecordBatch]:
+            batches = self.table.read(split, query)
+            return list(batches if kept is None else (batch.filter(pa.array(kept(batch))) for batch in batches))
+
         def once() -> pa.Table:
-            batches = (batch for split in self.table.splits(query) for batch in self.table.read(split, query))
-            if kept is not None:
-                batches = (batch.filter(pa.array(kept(batch))) for batch in batches)
-            return pa.Table.from_batches(batches, schema=self.schema)
+            found = in_order(of_split, self.table.splits(query), reading_threads())
+            return pa.Table.from_batches((batch for batches in found for batch in batches), schema=self.schema)
 
         return again(once)
 

@@ -68,7 +68,7 @@ def differing_batches(old: BatchSide, new: BatchSide, between: Sequence[Batch]) 
     for number in old.state_view.store.partitions if touched is None else touched:
         before, after = old.opened(number), new.opened(number)
         if are_zips(before, after):
-            yield from _of_zips(old, new, number, differing_rows(before, after))
+            yield from of_zips(old, new, number, differing_rows(before, after))
         elif between and _are_logged(last.opened(number), between):
             batches = PartitionBatches(
                 last.checkpoint, last.state_view, number, between[1:], {*old.columns, *new.columns}
@@ -88,7 +88,8 @@ def _are_logged(partition: Partition, batches: Sequence[Batch]) -> bool:
     )
 
 
-def _of_zips(old: BatchSide, new: BatchSide, number: int, found: Iterator[Differing]) -> Iterator[RowPair]:
+def of_zips(old: BatchSide, new: BatchSide, number: int, found: Iterator[Differing]) -> Iterator[RowPair]:
+    """Yield the pairs of rows in which a partition differs."""
     held: list[Differing] = []
     for one in found:
         held.append(one)
@@ -102,9 +103,10 @@ def _of_zips(old: BatchSide, new: BatchSide, number: int, found: Iterator[Differ
 def _decoded(old: BatchSide, new: BatchSide, number: int, found: Sequence[Differing]) -> RowPair:
     gone = [batch for each in found for batch in (each.removed, each.before)]
     come = [batch for each in found for batch in (each.added, each.after)]
-    return _rows(old, number, gone), _rows(new, number, come)
+    return shown_rows(old, number, gone), shown_rows(new, number, come)
 
 
-def _rows(side: BatchSide, number: int, stored: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def shown_rows(side: BatchSide, number: int, stored: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows that stored rows of a partition show."""
     made = state_decoder(side.checkpoint, side.state_view, number, side.columns)
     return [renamed(made(StoredRows(pa.concat_batches(stored))))]

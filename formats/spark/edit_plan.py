@@ -18,6 +18,7 @@ from functools import cached_property
 
 from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target, rows_since
 from statestore.formats.engine import Source
+from statestore.formats.spark.amended_rows import amended_rows
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, DataFile, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import refused
@@ -37,7 +38,7 @@ from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.stored_edits import PartitionEdit, by_partition
 from statestore.formats.spark.query_sinks import notes_of_sink
 from statestore.formats.spark.rescale_plan import rescaling_plan
-from statestore.formats.spark.state_at import Shown
+from statestore.formats.spark.state_at import CheckpointAt, Shown
 from statestore.formats.state_table import RowPair
 
 _COMMITS = "commits"
@@ -93,7 +94,8 @@ class SparkEditPlan(CheckpointCopy):
     def differing_rows(
         self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
     ) -> Iterator[RowPair] | None:
-        """Pairs of the rows that either has changed since the batch before, of which both have the same files.
+        """Pairs of the rows that the files differ in, which were written anew (`amended_rows`), or that either has
+        changed since the batch before, of which both have the same files.
 
         None where a partition has a snapshot of the batch beside its changes: the one is what states are read from, the
         others tell which rows changed.
@@ -103,7 +105,21 @@ class SparkEditPlan(CheckpointCopy):
             forms.setdefault(posixpath.dirname(path), set()).add(file.kind)
         if any(len(kinds) > 1 for kinds in forms.values()):
             return None
+        before, after = (_at(each, state, self.version) for each in (source, target))
+        if before is not None and after is not None:
+            store = before.state_view.store
+            place = store.operator_id, store.name
+            touched = [edit.partition for edit in self.edits if (edit.operator_id, edit.store) == place]
+            found = amended_rows(before, after, touched, columns)
+            if found is not None:
+                return found
         return rows_since(self.version - 1, (source, self.version), (target, self.target_version), state, columns)
+
+
+def _at(source: EditedSource, state: str, version: int) -> CheckpointAt | None:
+    """The state as of the version, where it is one of a checkpoint."""
+    found = source.at(state, version) if isinstance(source, Source) else None
+    return found if isinstance(found, CheckpointAt) else None
 
 
 @dataclass(frozen=True)

@@ -102,13 +102,13 @@ def _zip_difference(
     within = [family_range(family_id)] if ranges is None else ranges
     if len(within) != 1 or is_lookup(KeyRange(*within[0])):
         return None
-    zips = [_plan(each).base for each in (before, after)]
-    assert zips[0] is not None and zips[1] is not None
-    delimiter = after.checkpoint.delimiter
-    small = [looked_up_rows(after.folder, each, [KeyRange(*within[0])], delimiter) for each in zips if each is not None]
+    old, new = _plan(before).base, _plan(after).base
+    assert old is not None and new is not None
+    zips, delimiter = ((before.folder, old), (after.folder, new)), after.checkpoint.delimiter
+    small = [looked_up_rows(*each, [KeyRange(*within[0])], delimiter) for each in zips]
     if not any(left for _, left in small):
         return streamed_difference(*(rows for rows, _ in small))
-    return zip_difference(after.folder, zips[0], zips[1], lambda one: one, delimiter=delimiter, within=within[0])
+    return zip_difference(*zips, lambda one: one, delimiter=delimiter, within=within[0])
 
 
 class _Rows(StreamedRows):

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
@@ -26,7 +27,7 @@ from statestore.formats.spark.checkpoint.state_views import StateView, state_fie
 from statestore.formats.spark.editable_states import check_buffers, late_rows, next_watermark
 from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.misplaced_keys import placement_check
-from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
+from statestore.formats.spark.providers.partition_load import open_partition, rows_of_keys, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.state_encoding import (
     EncodedKeys,
@@ -114,13 +115,14 @@ def _by_partition(
     checkpoint: Checkpoint, view: StateView, name: str, removed: _Keyed, added: _Stored, *, alone: bool
 ) -> list[StoredEdit]:
     """The edits of each partition. Rows that do not stand ``alone`` follow others, whose places were checked."""
-    found = []
-    for partition in np.union1d(removed.partition, added.partition).tolist():
+
+    def made(partition: int) -> StoredEdit:
         gone, come = _removed_in(removed, partition), _added_in(added, partition)
-        made = _of_partition(checkpoint, view, name, gone, come, partition, alone=alone)
-        if made.put.num_rows or len(made.erased):
-            found.append(made)
-    return found
+        return _of_partition(checkpoint, view, name, gone, come, partition, alone=alone)
+
+    partitions = np.union1d(removed.partition, added.partition).tolist()
+    found = in_order(made, partitions, reading_threads())
+    return [each for each in found if each.put.num_rows or len(each.erased)]
 
 
 def as_shown(view: StateView, rows: pa.Table, state: str) -> pa.Table:
@@ -226,11 +228,7 @@ ANEW = "it was computed from other state, or rows lie where no hash says: comput
 
 def looked_up(checkpoint: Checkpoint, view: StateView, partition: int, keys: pa.BinaryArray) -> pa.RecordBatch:
     """The stored rows (key, value) of these keys."""
-    source = open_partition(checkpoint, view.store, partition, view.family.name)
-    ranges = [(key, key + b"\0") for key in sorted(set(keys.to_pylist()))]
-    batches = [batch for batch in stored_rows(source, lambda rows: rows.batch, key_ranges=ranges) if batch.num_rows]
-    whole = pa.Table.from_batches(batches, ROW_SCHEMA).combine_chunks().to_batches()
-    return whole[0] if whole else pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA)
+    return rows_of_keys(open_partition(checkpoint, view.store, partition, view.family.name), keys)
 
 
 def _check_same(

@@ -22,6 +22,7 @@ from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint.checkpoint_files import CHANGES, DataFile, DataFiles, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan, plan_lineage, plan_load, readable_versions
@@ -41,6 +42,7 @@ from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.kept_lookups import looked_up_rows
 from statestore.formats.spark.providers.kept_positions import found_rows
 from statestore.formats.spark.providers.kept_records import changes_in_ranges, rows_in_ranges
+from statestore.formats.spark.providers.kept_rows import kept_rows
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_provider import (
     family_prefix,
@@ -123,6 +125,13 @@ def stored_rows(
             partition = now
 
 
+def rows_of_keys(partition: Partition, keys: pa.Array) -> pa.RecordBatch:
+    """The rows (key, value) of stored keys. Raises as `stored_rows`."""
+    asked: list[bytes] = sorted(set(keys.to_pylist()))
+    found = stored_rows(partition, _batch, key_ranges=[(key, key + b"\0") for key in asked]) if asked else ()
+    return pa.concat_batches([pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA), *found])
+
+
 def _listed_again(partition: Partition) -> Partition:
     checkpoint = replace(partition.checkpoint, root=partition.checkpoint.root.fresh())
     return open_partition(checkpoint, partition.store, partition.number, partition.family)
@@ -170,12 +179,36 @@ def _rows_of(
         key_ranges = [(within.first, within.stop) for within in family_ranges]
     if key_ranges is not None and hashes is None and checkpoint.provider == "hdfs":
         files = [file for file in (plan.base, *plan.changes) if file is not None]
-        rows = found_rows(partition.folder, files, checkpoint.has_checksums, key_ranges)
+        form = partition.folder, files, checkpoint.has_checksums, key_ranges
+        rows = found_rows(*form)
         if rows is not None:
             if rows.num_rows:
                 yield each(StoredRows(rows))
             return
+        wanted = key_ranges
+        kept = kept_rows(*form, lambda: _merged_rows(partition, plan, reading, _batch, family_id, None, wanted, None))
+        if kept is not None:
+            yield from (each(StoredRows(batch)) for batch in kept)
+            return
+    yield from _merged_rows(partition, plan, reading, each, family_id, family_ranges, key_ranges, hashes)
 
+
+def _batch(rows: StoredRows) -> pa.RecordBatch:
+    return rows.batch
+
+
+def _merged_rows(
+    partition: Partition,
+    plan: LoadPlan,
+    reading: BaseReading,
+    each: Callable[[StoredRows], T],
+    family_id: int | None,
+    family_ranges: Sequence[KeyRange] | None,
+    key_ranges: Sequence[KeyBounds] | None,
+    hashes: HashRange | None,
+) -> Iterator[T]:
+    """Yield ``each`` of the rows of a base with the changes since then."""
+    checkpoint = partition.checkpoint
     whole = hashes or HashRange(hashes_of_keys(partition.store))
 
     def changes(kept: HashRange = whole) -> Iterator[Changes]:

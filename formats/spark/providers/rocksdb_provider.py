@@ -144,9 +144,8 @@ def zip_rows(
 
 
 def zip_difference(
-    folder: Folder,
-    old: DataFile,
-    new: DataFile,
+    old: tuple[Folder, DataFile],
+    new: tuple[Folder, DataFile],
     each: Callable[[Differing], T],
     *,
     delimiter: bytes,
@@ -154,14 +153,15 @@ def zip_difference(
 ) -> Iterator[T]:
     """Yield ``each`` of what differs between two zips, in key order, of the stored keys in ``within``.
 
-    Of table files that both zips name, only the parts are read that may have a key with an entry in another file.
+    Each comes with its folder; one of the same partition in a copy of the checkpoint has the same table files. Of table
+    files that both zips name, only the parts are read that may have a key with an entry in another file.
     Raises as `zip_rows`.
     """
     from statestore.formats.rocksdb.table_difference import rocksdb_difference
 
     with (
-        unpacked_zip(folder, old, delimiter, [within]) as before,
-        unpacked_zip(folder, new, delimiter, [within], before) as after,
+        unpacked_zip(*old, delimiter, [within]) as before,
+        unpacked_zip(*new, delimiter, [within], before) as after,
         _explaining([after, before]),
     ):
         ranges = [KeyRange(*within)]

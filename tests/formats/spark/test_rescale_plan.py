@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.checkpoints.large_checkpoints import words, write_checkpoint
+from support.checkpoints.running_queries import rows_of
 from support.checkpoints.small_checkpoints import partition_of_word
-from support.checkpoints.spark_state_fixtures import ARCHIVE, LOCAL, MORE, checkpoint_path, index
+from support.checkpoints.spark_state_fixtures import ARCHIVE, LOCAL, MORE, checkpoint_path, index, multiset
 from support.checkpoints.stored_state import Stored, stored
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
@@ -24,7 +26,7 @@ from support.refusals import refused
 import statestore
 from statestore.catalog.edits.apply import apply_edit
 from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.edits import EditOptions
+from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.local_directory import temporary_directory
@@ -39,6 +41,7 @@ from statestore.formats.spark.source import CheckpointSource, open_source
 from statestore.formats.spark.state_rows import read_state
 
 REPARTITIONED = ARCHIVE.with_name("repartitioned_checkpoints.tar.xz")
+LATE = EditOptions(allow_late=True)
 ROCKSDB, HDFS = {"provider": "rocksdb"}, {"provider": "hdfs"}
 
 
@@ -350,3 +353,31 @@ def test_a_copy_that_is_verified_has_a_receipt(name: str, tmp_path: Path) -> Non
     receipt = apply_edit(source, batch, [], tmp_path / "target", options)
     assert receipt.target_version == batch and receipt.options["settings"] == {"partitions": "6"}
     assert shown(opened(tmp_path / "target")) == shown(source)
+
+
+ALONG = [
+    ("spark4.3.0-agg__hdfs", {"partitions": "5"}),
+    ("spark4.3.0-agg__hdfs", {"partitions": "3", **ROCKSDB}),
+    ("spark4.3.0-agg__rkck", HDFS),
+    ("spark4.3.0-agg__rkv2", {"partitions": "5", "compact": "true"}),
+    ("spark4.3.0-sess__rkck", {"partitions": "5", **HDFS}),
+    ("spark4.3.0-twsttl__rkcl", {"partitions": "3"}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), ALONG)
+def test_rows_are_edited_along_with_settings(name: str, settings: dict[str, str], tmp_path: Path) -> None:
+    """Some rows go, others have the values of these, and their keys; the copy is what an edit after the other makes."""
+    source = opened(checkpoint_path(name))
+    newest = source.checkpoint.batch.batch_id
+    state = "val" if "tws" in name else "state"
+    rows = rows_of(source, state)
+    goes, gets = rows.slice(0, 3), rows.slice(3, 2)
+    gotten = gets.set_column(1, rows.schema.field(1), goes.slice(0, 2).column(1))
+    edit = StateEdit(state, ("key",), pa.concat_tables([goes, gets]), gotten)
+    apply_edit(source, newest, [edit], tmp_path / "edited", LATE)
+    rescaled(tmp_path / "edited", tmp_path / "twice", **settings)
+    apply_edit(source, newest, [edit], tmp_path / "once", EditOptions(allow_late=True, settings=settings))
+    once, twice = opened(tmp_path / "once"), opened(tmp_path / "twice")
+    assert multiset(rows_of(once, state)) == multiset(pa.concat_tables([rows.slice(5), gotten]))
+    assert stored(once.checkpoint) == stored(twice.checkpoint) and misplaced(once.checkpoint) == 0
