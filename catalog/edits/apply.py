@@ -18,6 +18,7 @@ from importlib.metadata import version as version_of
 from typing import Any
 
 from statestore.catalog.edits.copied_files import copy_files
+from statestore.catalog.edits.engine_confirmation import EngineReader, confirm_target
 from statestore.catalog.edits.receipt import (
     RECEIPT_FILE,
     CopiedFiles,
@@ -89,11 +90,13 @@ def apply_edit(
     keep_rows: bool = False,
     keep_statements: bool = False,
     progress: Listener = _unheard,
+    reader: EngineReader | None = None,
 ) -> Receipt:
     """Make ``target``, a new folder that has a version of the source with the edits, and return its receipt.
 
     ``statements`` are those from which the edits were computed. The receipt has them as texts if ``keep_statements`` or
-    if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit.
+    if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit. A ``reader``, that of the
+    engine, confirms the target, as notes of the receipt say.
 
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
     `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that is no local folder; ConflictError
@@ -117,6 +120,7 @@ def apply_edit(
     with new_target(location) as made, disk_errors("write", location.path):
         done = _write(plan, copied, made, progress)
         untold = verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress))
+        untold += [] if reader is None else confirm_target(plan, made.root, made.path, reader)
         before.check(with_copied(files_of(source), copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))

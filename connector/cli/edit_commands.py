@@ -65,6 +65,10 @@ def edit(
     keep_statements: Annotated[
         bool, typer.Option("--keep-statements", help="Keep statements that remove rows in the receipt.")
     ] = False,
+    with_engine: Annotated[
+        bool,
+        typer.Option("--with-engine", help="Let the engine's own reader confirm TARGET; for Spark that of PySpark."),
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting that the engine's messages name: NAME=VALUE.", show_default=False),
@@ -102,6 +106,7 @@ def edit(
             keep_statements=keep_statements,
             allow_external_access=allow_external_access,
             settings=_settings(settings or ()),
+            with_engine=with_engine,
             progress=lambda event: advance(event.step, event.done, event.total),
         )
         for text in texts:

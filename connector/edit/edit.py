@@ -17,6 +17,7 @@ from statestore.catalog.reads.arguments import key_filters
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import Editing, engine_states, newest_version
+from statestore.connector.edit.engine_readers import engine_reader
 from statestore.connector.edit.net_edit import net_edit
 from statestore.connector.edit.preview import ChangedRows, Preview, changed_rows, preview_of
 from statestore.connector.edit.row_changes import delete_rows, insert_rows
@@ -44,6 +45,7 @@ def edit(
     keep_statements: bool = False,
     allow_external_access: bool = False,
     settings: Mapping[str, str] | None = None,
+    with_engine: bool = False,
     progress: Listener | None = None,
     **options: Any,
 ) -> Edit:
@@ -66,8 +68,10 @@ def edit(
     job removes at once. ``keep_rows`` and ``keep_statements``: the receipt in the target has the rows before and after,
     and the statements, in full; by default it has digests of them, because what was erased must not stay in it.
     ``allow_external_access``: statements may read data files, as ``FROM 'rows.parquet'``. ``settings`` are what the
-    engine's messages name. ``options`` are those of engines that select state, such as ``stores_file``
-    (docs/reference.md).
+    engine's messages name. ``with_engine``: before the target appears, the engine's own reader reads it and must find
+    the same rows, which the receipt says; for a checkpoint of Spark that is PySpark's, in the session of this process
+    or in a local one that is started for it. ``options`` are those of engines that select state, such as
+    ``stores_file`` (docs/reference.md).
 
     Raises the errors of `inspect`, UnsupportedError EDIT_UNSUPPORTED for state that cannot be edited, and when it is
     written InvalidInputError EDIT_REFUSED or TARGET_EXISTS.
@@ -84,6 +88,7 @@ def edit(
         keep_statements=keep_statements,
         allow_external_access=allow_external_access,
         settings=settings,
+        with_engine=with_engine,
         progress=progress,
     )
 
@@ -100,6 +105,7 @@ def edit_of(
     keep_statements: bool = False,
     allow_external_access: bool = False,
     settings: Mapping[str, str] | None = None,
+    with_engine: bool = False,
     progress: Listener | None = None,
 ) -> Edit:
     """Begin an edit as `edit` does. ``selected`` are options of engines, by their names in Spark."""
@@ -114,10 +120,19 @@ def edit_of(
     states = engine_states(warehouse)
     asked = states.bound if version is None else int(version)
     newest = states.ask(newest_version) if asked is None else asked
+    engine_reader(states.source, wanted=with_engine)  # raises where there is none
     editing = Editing(warehouse, states.source, newest, allow_external_access)
     options = EditOptions(as_batch, allow_late, dict(settings or {}))
     into = None if target is None else os.fspath(target)
-    return Edit(editing, into, options, keep_rows=keep_rows, keep_statements=keep_statements, progress=progress)
+    return Edit(
+        editing,
+        into,
+        options,
+        keep_rows=keep_rows,
+        keep_statements=keep_statements,
+        with_engine=with_engine,
+        progress=progress,
+    )
 
 
 class Edit:
@@ -131,6 +146,7 @@ class Edit:
         *,
         keep_rows: bool = False,
         keep_statements: bool = False,
+        with_engine: bool = False,
         progress: Listener | None = None,
     ) -> None:
         self.receipt: Receipt | None = None
@@ -139,6 +155,7 @@ class Edit:
         self._options = options
         self._keep_rows = keep_rows
         self._keep_statements = keep_statements
+        self._with_engine = with_engine
         self._progress = progress
         self._statements: list[str] = []
         self._ended = False
@@ -204,17 +221,19 @@ class Edit:
             raise InvalidInputError(
                 ErrorCode.MISSING_OPTION, "this edit has no target; name one: statestore.edit(source, target)"
             )
-        self.receipt = apply_edit(
-            self._editing.source,
-            self.version,
-            self.edits(),
-            self._target,
-            self._options,
-            statements=tuple(self._statements),
-            keep_rows=self._keep_rows,
-            keep_statements=self._keep_statements,
-            **({} if self._progress is None else {"progress": self._progress}),
-        )
+        with engine_reader(self._editing.source, wanted=self._with_engine) as reader:
+            self.receipt = apply_edit(
+                self._editing.source,
+                self.version,
+                self.edits(),
+                self._target,
+                self._options,
+                statements=tuple(self._statements),
+                keep_rows=self._keep_rows,
+                keep_statements=self._keep_statements,
+                reader=reader,
+                **({} if self._progress is None else {"progress": self._progress}),
+            )
         self._ended = True
         return self.receipt
 
