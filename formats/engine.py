@@ -28,6 +28,7 @@ from statestore.formats.values.filters import Filter
 
 if TYPE_CHECKING:
     from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+    from statestore.formats.engine_reads import EngineReads
     from statestore.formats.jobs import Job, KeyedOperator, RestoreFinding
 
 
@@ -523,6 +524,10 @@ class Source(Reader, ABC):
             ErrorCode.EDIT_UNSUPPORTED,
             f"{self.path}: no state of this engine can be edited; it can be read, and imported into a store",
         )
+
+    def engine_reads(self) -> EngineReads | None:
+        """The reads of this source by the engine's own reader; None, as by default, where Python reaches none."""
+        return None
 
     def restore_check(self) -> RestoreCheck | None:
         """The check of what becomes of the newest version when a job is started from it; None where the engine has

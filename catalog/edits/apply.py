@@ -18,6 +18,7 @@ from importlib.metadata import version as version_of
 from typing import Any
 
 from statestore.catalog.edits.copied_files import copy_files
+from statestore.catalog.edits.engine_confirmation import EngineReader, confirm_target, refuse_remote
 from statestore.catalog.edits.receipt import (
     RECEIPT_FILE,
     CopiedFiles,
@@ -84,11 +85,13 @@ def apply_edit(
     keep_rows: bool = False,
     keep_statements: bool = False,
     progress: Listener = _unheard,
+    reader: EngineReader | None = None,
 ) -> Receipt:
     """Make ``target``, a new folder that has a version of the source with the edits, and return its receipt.
 
     ``statements`` are those from which the edits were computed. The receipt has them as texts if ``keep_statements`` or
-    if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit.
+    if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit. A ``reader``, that of the
+    engine, confirms the target, as notes of the receipt say.
 
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
     `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that no edit can write to; ConflictError
@@ -99,6 +102,8 @@ def apply_edit(
     edits = [_in_columns(source, version, edit) for edit in edits]
     edit = _Edit(source, version, edits, options, statements, keep_rows, keep_statements)
     location = target_location(target)
+    if reader is not None:
+        refuse_remote(location)
     place = place_of(source)
     if place is not None:
         refuse_around(location, place)
@@ -114,6 +119,7 @@ def apply_edit(
         done = _write(plan, copied, made, progress)
         with made.shown(locally=plan.opens_local_folders) as shown:
             untold = verify_target(plan, source, shown, [*edits, *followed], made.path, _heard_rows(progress))
+            untold += [] if reader is None else confirm_target(plan, shown, made.path, reader)
         before.check(with_copied(files_of(source), place, copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))

@@ -64,6 +64,10 @@ def edit(
     keep_statements: Annotated[
         bool, typer.Option("--keep-statements", help="Keep statements that remove rows in the receipt.")
     ] = False,
+    with_engine: Annotated[
+        bool,
+        typer.Option("--with-engine", help="Let the engine's own reader confirm TARGET; for Spark that of PySpark."),
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Print at most this many rows of each state.")] = 20,
     as_json: args.Json = False,
     full: args.Full = False,
@@ -95,6 +99,7 @@ def edit(
             keep_statements=keep_statements,
             allow_external_access=allow_external_access,
             settings=settings,
+            with_engine=with_engine,
             progress=lambda event: advance(event.step, event.done, event.total),
         )
         begun = edit_of(source, into, selected, terms)

@@ -18,6 +18,7 @@ from statestore.catalog.reads.arguments import key_filters
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import Editing, engine_states, newest_version
+from statestore.connector.edit.engine_readers import engine_reader
 from statestore.connector.edit.net_edit import net_edit
 from statestore.connector.edit.preview import ChangedRows, Preview, changed_rows, preview_of
 from statestore.connector.edit.row_changes import delete_rows, insert_rows
@@ -49,6 +50,7 @@ def edit(
     keep_statements: bool = False,
     allow_external_access: bool = False,
     settings: Mapping[str, Any] | None = None,
+    with_engine: bool = False,
     progress: Listener | None = None,
     **options: Any,
 ) -> Edit:
@@ -71,8 +73,10 @@ def edit(
     job removes at once. ``keep_rows`` and ``keep_statements``: the receipt in the target has the rows before and after,
     and the statements, in full; by default it has digests of them, because what was erased must not stay in it.
     ``allow_external_access``: statements may read data files, as ``FROM 'rows.parquet'``. ``settings`` are what the
-    engine offers for its target, such as ``{"partitions": 64}``, and ``options`` those of engines that select state,
-    such as ``stores_file`` (docs/reference.md).
+    engine offers for its target, such as ``{"partitions": 64}``. ``with_engine``: before the target appears, the
+    engine's own reader reads it and must find the same rows, which the receipt says; for a checkpoint of Spark that is
+    PySpark's, in the session of this process or in a local one that is started for it. ``options`` are those of engines
+    that select state, such as ``stores_file`` (docs/reference.md).
 
     Raises the errors of `inspect`, UnsupportedError EDIT_UNSUPPORTED for state that cannot be edited, and when it is
     written InvalidInputError EDIT_REFUSED or TARGET_EXISTS.
@@ -86,6 +90,7 @@ def edit(
         keep_statements=keep_statements,
         allow_external_access=allow_external_access,
         settings={} if settings is None else settings,
+        with_engine=with_engine,
         progress=progress,
     )
     return edit_of(source, target, given, terms)
@@ -102,6 +107,7 @@ class EditTerms:
     keep_statements: bool = False
     allow_external_access: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    with_engine: bool = False
     progress: Listener | None = None
 
 
@@ -127,6 +133,7 @@ def edit_of(
     settings = checked_settings(engine_named(states.opening.engine), terms.settings, states.source.path)
     asked = states.bound if terms.version is None else int(terms.version)
     newest = states.ask(newest_version) if asked is None else asked
+    engine_reader(states.source, wanted=terms.with_engine)  # raises where there is none
     editing = Editing(warehouse, states.source, newest, terms.allow_external_access)
     options = EditOptions(terms.as_batch, terms.allow_late, settings)
     return Edit(editing, None if target is None else os.fspath(target), terms, options)
@@ -203,17 +210,19 @@ class Edit:
             raise InvalidInputError(
                 ErrorCode.MISSING_OPTION, "this edit has no target; name one: statestore.edit(source, target)"
             )
-        self.receipt = apply_edit(
-            self._editing.source,
-            self.version,
-            self.edits(),
-            self._target,
-            self._options,
-            statements=tuple(self._statements),
-            keep_rows=self._terms.keep_rows,
-            keep_statements=self._terms.keep_statements,
-            **({} if self._terms.progress is None else {"progress": self._terms.progress}),
-        )
+        with engine_reader(self._editing.source, wanted=self._terms.with_engine) as reader:
+            self.receipt = apply_edit(
+                self._editing.source,
+                self.version,
+                self.edits(),
+                self._target,
+                self._options,
+                statements=tuple(self._statements),
+                keep_rows=self._terms.keep_rows,
+                keep_statements=self._terms.keep_statements,
+                reader=reader,
+                **({} if self._terms.progress is None else {"progress": self._terms.progress}),
+            )
         self._ended = True
         return self.receipt
 

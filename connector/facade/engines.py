@@ -21,6 +21,7 @@ from statestore.formats.engine import (
     WholePart,
 )
 from statestore.formats.engine_offer import Engine, EngineOption
+from statestore.formats.engine_reads import EngineRead, EngineReads
 from statestore.formats.jobs import Job, JobInput, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, open_location
@@ -34,6 +35,8 @@ __all__ = [
     "EditedSource",
     "Engine",
     "EngineOption",
+    "EngineRead",
+    "EngineReads",
     "Filter",
     "Folder",
     "HoldsPast",

@@ -31,6 +31,7 @@ except ImportError:
     ReadAllAvailable = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[misc,assignment]
 
 SOURCE_NAME = "arrow_statestore"
+BUILTIN = "org.apache.spark.sql.execution.datasources.v2.state.StateDataSource"
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 

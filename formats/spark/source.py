@@ -56,6 +56,7 @@ from statestore.formats.values.filters import Filter
 
 if TYPE_CHECKING:
     from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+    from statestore.formats.engine_reads import EngineReads
     from statestore.formats.state_table import RowPair
 
 OPERATOR_STATE = "state_0"
@@ -342,6 +343,12 @@ class CheckpointSource(Source):
 
         reopen = partial(_opened_at, self.checkpoint.given)
         return edit_plan_of(self.checkpoint, self.shown, version, edits, options, reopen)
+
+    def engine_reads(self) -> EngineReads:
+        """The reads by Spark's own source. Spark 3.5 has none; a later release reads its checkpoints, too."""
+        from statestore.formats.spark.engine_reads import engine_reads_of
+
+        return engine_reads_of(self.checkpoint, {name: self.state_view(name) for name in self.shown})
 
     def state_view(self, state: str) -> StateView:
         """The state view that a state shows, as of the newest batch."""

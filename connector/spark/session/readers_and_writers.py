@@ -18,7 +18,7 @@ from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
 from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.location import PROVIDERS, client_path, no_catalog_table, session_settings
 from statestore.connector.spark.session.sql_text import in_session_catalog
-from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
+from statestore.connector.spark.source import BUILTIN, SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.writer import update_writer
 from statestore.connector.supported_spark import unknown_release
 from statestore.formats.error_codes import ErrorCode
@@ -31,7 +31,6 @@ Methods: TypeAlias = dict[str, Callable[..., Any]]
 """Methods of a class of Spark by name."""
 
 NAME = "statestore"
-BUILTIN = "org.apache.spark.sql.execution.datasources.v2.state.StateDataSource"
 ZONE_CONF = "spark.sql.session.timeZone"
 
 CLASSES = (
