@@ -58,8 +58,8 @@ def refuse_remote(target: Location) -> None:
     if not target.is_local:
         raise UnsupportedError(
             ErrorCode.EDIT_UNSUPPORTED,
-            f"{target}: the engine's own reader cannot confirm a target in an object store before it appears; leave out "
-            "with_engine (--with-engine), or edit into a local folder and copy it",
+            f"{target}: the engine's own reader cannot confirm a target in an object store before it appears; leave "
+            "out with_engine (--with-engine), or edit into a local folder and copy it",
         )
 
 

@@ -286,7 +286,7 @@ def _refuse_claimed(location: Location) -> NoReturn:
         who = f" by process {int(about['process'])} on {str(about['host'])[:80]!r} at {format_time(int(about['time']))}"
     raise InvalidInputError(
         ErrorCode.TARGET_EXISTS,
-        f"{location}: an edit to this target was begun{who}, and has not ended: {UNFINISHED_FILE} is there, and the rest "
-        f"may not be whole. Wait for that edit, or if it was killed, remove all objects below {location}/, or name "
-        "another target",
+        f"{location}: an edit to this target was begun{who}, and has not ended: {UNFINISHED_FILE} is there, and the "
+        f"rest may not be whole. Wait for that edit, or if it was killed, remove all objects below {location}/, or "
+        "name another target",
     )

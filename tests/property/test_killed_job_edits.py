@@ -1,4 +1,4 @@
-"""An edit of a job's state is killed at any of a hundred moments: its source is as it was, its target absent or whole."""
+"""An edit of a job's state is killed at any of a hundred moments: the source is as it was, the target whole or absent."""
 
 from __future__ import annotations
 
