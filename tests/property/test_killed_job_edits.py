@@ -1,4 +1,4 @@
-"""An edit of a job's state is killed at any of a hundred moments: the source is as it was, the target whole or absent."""
+"""An edit of state is killed at any of a hundred moments: the source is as it was, the target whole or absent."""
 
 from __future__ import annotations
 
