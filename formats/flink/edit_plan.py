@@ -21,7 +21,6 @@ from statestore.formats.flink.edited_operators import (
     EditedOperator,
     FlinkSnapshots,
     edited_operators,
-    notes_of,
 )
 from statestore.formats.flink.edits.changed_rows import changed_groups, changing
 from statestore.formats.flink.edits.keyed_stream import Put, WrittenStream, write_stream
@@ -151,8 +150,13 @@ class FlinkEditPlan(EditPlan):
         if self._snapshot.metadata.version <= _BEFORE_SAVEPOINTS and SAVEPOINT in map(self._type, self.parts()):
             found.append("the target needs Flink 1.13 or later, whose savepoints have its form")
         for operator in self._operators.values():
-            found += notes_of(operator)
+            found += operator.notes
         return found
+
+    @property
+    def followed(self) -> Sequence[StateEdit]:
+        """Timers of erased keys, what belongs to windows, and positions of elements of lists."""
+        return [edit for operator in self._operators.values() for edit in operator.followed]
 
     # Files
 

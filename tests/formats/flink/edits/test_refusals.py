@@ -90,19 +90,6 @@ def test_old_metadata_is_not_copied(tmp_path: Path) -> None:
         planned(source_at(tmp_path))
 
 
-def test_timers_that_stay_are_told_of() -> None:
-    source = source_of("rocksdb", 2)
-    rows = removal(source, "kv-string.count")
-    (note,) = planned(source, [rows]).notes
-    assert "kv-string.event_user-timers" in note and "kv-string" in note
-    timers = [
-        state_edit(source, state, rows_of(source, state).slice(0, 0), rows_of(source, state).slice(0, 0))
-        for state in ("kv-string.event_user-timers", "kv-string.processing_user-timers")
-    ]
-    assert not planned(source, [rows, *timers]).notes
-    assert not planned(source).notes
-
-
 def test_records_in_flight_are_told_of() -> None:
     notes = planned(source_of("in-flight", 0)).notes
     assert any("records in flight" in each for each in notes)
