@@ -16,6 +16,7 @@ import numpy as np
 
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
+from statestore.formats.flink.edited_elements import EditedElements, edited_elements
 from statestore.formats.flink.edited_operators import (
     CANONICAL,
     EditedOperator,
@@ -23,6 +24,7 @@ from statestore.formats.flink.edited_operators import (
     edited_operators,
 )
 from statestore.formats.flink.edits.changed_rows import changed_groups, changing
+from statestore.formats.flink.edits.element_stream import WrittenElements
 from statestore.formats.flink.edits.keyed_stream import Put, WrittenStream, write_stream
 from statestore.formats.flink.edits.metadata_splice import (
     KEY_GROUPS,
@@ -32,6 +34,7 @@ from statestore.formats.flink.edits.metadata_splice import (
     keyed_bytes,
     metadata_spans,
     named_in_folder,
+    operator_bytes,
     relative_bytes,
     spliced,
 )
@@ -41,7 +44,9 @@ from statestore.formats.flink.snapshot.file_places import StoredHandle
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
     FileHandle,
+    KeyedHandle,
     KeyGroupHandle,
+    OperatorHandle,
     RelativeHandle,
     RocksHandle,
     SegmentHandle,
@@ -50,6 +55,7 @@ from statestore.formats.flink.snapshot.handles import (
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, Located, handles_bytes
 from statestore.formats.flink.snapshot.snapshot_names import METADATA
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
+from statestore.formats.flink.state_at import ElementsAt
 from statestore.formats.flink.streams.stored_states import header_bytes
 from statestore.formats.kernels.arrays import Bools
 
@@ -59,6 +65,14 @@ _FIRST_WITH_RELATIVE = _BEFORE_SAVEPOINTS = 3
 @dataclass(frozen=True)
 class SubtaskPart:
     """The keyed state of a subtask that is written anew: its operator, and its place among those with keyed state."""
+
+    operator: str
+    place: int
+
+
+@dataclass(frozen=True)
+class ElementsPart:
+    """The operator state of a subtask that is written anew: its operator, and its place among those that have some."""
 
     operator: str
     place: int
@@ -84,8 +98,8 @@ class _Stream:
 class FlinkEditPlan(EditPlan):
     """The plan of an edit of one snapshot.
 
-    ``rewritten`` are operators whose keyed state is written anew without an edit, by their ids. ``streams`` are those
-    that this process wrote.
+    ``rewritten`` are operators whose keyed state is written anew without an edit, by their ids. ``streams`` and
+    ``elements`` are those that this process wrote.
     """
 
     source: FlinkSnapshots
@@ -94,6 +108,7 @@ class FlinkEditPlan(EditPlan):
     options: EditOptions
     rewritten: frozenset[str] = frozenset()
     streams: dict[SubtaskPart, _Stream] = field(default_factory=dict, repr=False)
+    elements: dict[ElementsPart, WrittenElements] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return FlinkEditPlan, (self.source, self.number, self.edits, self.options, self.rewritten)
@@ -117,8 +132,16 @@ class FlinkEditPlan(EditPlan):
 
     @cached_property
     def _operators(self) -> Mapping[str, EditedOperator]:
-        found = edited_operators(self.source, self.number, self.edits, self.rewritten)
+        keyed = [each for each in self.edits if not isinstance(self.source.at(each.state, self.number), ElementsAt)]
+        found = edited_operators(self.source, self.number, keyed, self.rewritten)
         return {each.id: each for each in found}
+
+    @cached_property
+    def _element_edits(self) -> Mapping[str, EditedElements]:
+        """The edits of operator state, by the operators' ids."""
+        found = [(each, self.source.at(each.state, self.number)) for each in self.edits]
+        mine = [(edit, at) for edit, at in found if isinstance(at, ElementsAt)]
+        return {each.id: each for each in edited_elements(self._snapshot, mine)}
 
     def check(self) -> None:
         """Raise the errors of the edit that follow from its rows and the metadata (`Source.edit_plan`)."""
@@ -138,6 +161,8 @@ class FlinkEditPlan(EditPlan):
                     )
         for operator in self._operators.values():
             operator.check()
+        for each in self._element_edits.values():
+            each.check()
 
     @property
     def notes(self) -> Sequence[str]:
@@ -156,14 +181,16 @@ class FlinkEditPlan(EditPlan):
     @property
     def followed(self) -> Sequence[StateEdit]:
         """Timers of erased keys, what belongs to windows, and positions of elements of lists."""
-        return [edit for operator in self._operators.values() for edit in operator.followed]
+        operators = (*self._operators.values(), *self._element_edits.values())
+        return [edit for operator in operators for edit in operator.followed]
 
     # Files
 
     @cached_property
     def _names(self) -> Mapping[StoredHandle, str]:
         """The names in the target's folder of the files of all handles that stay."""
-        replaced = [
+        replaced: list[KeyedHandle | OperatorHandle] = list(self._element_handles().values())
+        replaced += [
             handle
             for each in self._metadata.parsed.operators
             if each.id in self._operators
@@ -172,6 +199,7 @@ class FlinkEditPlan(EditPlan):
         ]
         names: dict[StoredHandle, str] = {}
         taken = {METADATA, *(_stream_name(self._operators[part.operator], part.place) for part in self._subtasks())}
+        taken |= {self._elements_name(part) for part in self._elements_parts()}
         by_place: dict[tuple[str, int], str] = {}
         kept: list[StoredHandle] = [
             each
@@ -198,25 +226,53 @@ class FlinkEditPlan(EditPlan):
                 found = self._located(handle)
                 yield CopiedFile(found.folder, found.name, name, found.file_size)
 
-    def parts(self) -> Sequence[SubtaskPart | SegmentPart]:
+    def parts(self) -> Sequence[SubtaskPart | ElementsPart | SegmentPart]:
         segments = {name: each for each, name in self._names.items() if isinstance(each, SegmentHandle)}
-        return [*self._subtasks(), *(SegmentPart(each, name) for name, each in segments.items())]
+        return [
+            *self._subtasks(),
+            *self._elements_parts(),
+            *(SegmentPart(each, name) for name, each in segments.items()),
+        ]
 
     def _subtasks(self) -> list[SubtaskPart]:
         return [SubtaskPart(each.id, place) for each in self._operators.values() for place in range(len(each.stored))]
 
+    def _elements_parts(self) -> list[ElementsPart]:
+        return [
+            ElementsPart(each.id, place) for each in self._element_edits.values() for place in range(len(each.stored))
+        ]
+
+    def _element_handles(self) -> dict[ElementsPart, OperatorHandle]:
+        """The handles in ``_metadata`` of operator state that is written anew."""
+        tasks = {(each.id, task.index): task for each in self._metadata.parsed.operators for task in each.subtasks}
+        found = {}
+        for part in self._elements_parts():
+            stored = self._element_edits[part.operator].stored[part.place]
+            handle = tasks[part.operator, stored.subtask].managed_operator
+            assert handle is not None
+            found[part] = handle
+        return found
+
+    def _elements_name(self, part: ElementsPart) -> str:
+        return f"operator-{part.operator}-{self._element_edits[part.operator].stored[part.place].subtask}"
+
     def written_bytes(self) -> int:
-        operators = (self._snapshot.operator(number) for number in self._operators)
+        numbers = {*self._operators, *self._element_edits}
+        operators = (self._snapshot.operator(number) for number in sorted(numbers))
         streams = sum(handles_bytes(each) for each in operators if each is not None)
         segments = sum(each.handle.size for each in self.parts() if isinstance(each, SegmentPart))
         return streams + segments + len(self._metadata.data)
 
-    def write(self, part: SubtaskPart | SegmentPart, target: Target) -> Mapping[str, int]:
+    def write(self, part: SubtaskPart | ElementsPart | SegmentPart, target: Target) -> Mapping[str, int]:
         if isinstance(part, SegmentPart):
             with self._snapshot.files.open_at(part.handle) as source, target.create(part.name) as out:
                 for at in range(0, source.size, PIECE_BYTES):
                     out.write(source.read_at(at, PIECE_BYTES))
             return {part.name: part.handle.size}
+        if isinstance(part, ElementsPart):
+            with target.create(self._elements_name(part)) as out:
+                self.elements[part] = self._element_edits[part.operator].write(part.place, out.write)
+            return {self._elements_name(part): self.elements[part].bytes}
         name = _stream_name(self._operators[part.operator], part.place)
         with target.create(name) as out:
             self.streams[part] = self._stream(part, out.write)
@@ -242,6 +298,14 @@ class FlinkEditPlan(EditPlan):
                 self.streams[part] = self._stream(part, lambda piece: None)
         self._check_met()
         new: dict[int, bytes] = {}
+        handles = self._element_handles()
+        for mine in self._elements_parts():
+            edits = self._element_edits[mine.operator]
+            if mine not in self.elements:
+                self.elements[mine] = edits.write(mine.place, lambda piece: None)
+            made = self.elements[mine]
+            stream = relative_bytes(self._elements_name(mine), made.bytes)
+            new[id(handles[mine])] = operator_bytes(made.states, stream)
         for found in self._metadata.parsed.operators:
             if found.id in self._operators:
                 handles = [each.managed_keyed for each in found.subtasks if each.managed_keyed is not None]
@@ -257,9 +321,9 @@ class FlinkEditPlan(EditPlan):
         name = _stream_name(self._operators[part.operator], part.place)
         return keyed_bytes(self._type(part), first_group, stream.offsets, relative_bytes(name, stream.bytes))
 
-    def _type(self, part: SubtaskPart | SegmentPart) -> bytes:
+    def _type(self, part: SubtaskPart | ElementsPart | SegmentPart) -> bytes:
         """The type of the handle of a stream: that of savepoints, or where RocksDB wrote the old one, the same."""
-        if isinstance(part, SegmentPart):
+        if not isinstance(part, SubtaskPart):
             return b""
         handle = self._operators[part.operator].stored[part.place].handle
         return KEY_GROUPS if isinstance(handle, KeyGroupHandle) and handle.form == "rocksdb" else SAVEPOINT
