@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.edits import StateEdit
+from statestore.formats.flink.connectors.committable_forms import COMMITTER_STATE
+from statestore.formats.flink.connectors.kafka_forms import SOURCE_STATE, WRITER_STATE
 from statestore.formats.flink.edits.element_changes import ElementChanges, cells_array, same_entries
 from statestore.formats.flink.edits.element_stream import WrittenElements, write_elements
 from statestore.formats.flink.edits.key_search import one_array
@@ -26,6 +28,7 @@ from statestore.formats.flink.streams.operator_rows import SUBTASK, element_cell
 from statestore.formats.flink.streams.stored_states import StoredElements
 
 _PROCESSOR_API = "change it with Flink's State Processor API"
+_OF_CONNECTORS = (SOURCE_STATE, WRITER_STATE, COMMITTER_STATE)
 _MOST_HEADER = 1 << 24
 
 
@@ -45,7 +48,7 @@ class EditedElements:
         """Raise UnsupportedError EDIT_UNSUPPORTED for state that cannot be changed."""
         for changes in self.edited.values():
             form = changes.form
-            if form.connector is not None:
+            if form.connector is not None or form.name in _OF_CONNECTORS:
                 raise unsupported(
                     changes.origin,
                     "this is the state of a source or sink, whose connector wrote it; only the connector can change it",

@@ -25,7 +25,6 @@ from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTi
 from statestore.formats.flink.window_rows import follow_windows
 
 CANONICAL = "take a canonical savepoint of the job (flink savepoint --type canonical) and edit that"
-_PROCESSOR_API = "change operator and broadcast state with Flink's State Processor API"
 
 
 class FlinkSnapshots(Protocol):
@@ -188,7 +187,7 @@ def edited_operators(
         if isinstance(at, UnreadableAt):
             raise at.error
         if not isinstance(at, KeyedAt):
-            raise unsupported(where, f"only keyed state can be edited; {_PROCESSOR_API}")
+            raise unsupported(where, "this is no keyed state, list or broadcast map; leave it as it is")
         if any(edit.state == each.edit.state for each in found.get(at.operator.id, ())):
             raise unsupported(where, "the edit names the state twice; give all its rows in one")
         found.setdefault(at.operator.id, []).append(EditedState(edit, at, where))
