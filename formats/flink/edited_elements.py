@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +23,7 @@ from statestore.formats.flink.edits.key_search import one_array
 from statestore.formats.flink.edits.keyed_stream import Put
 from statestore.formats.flink.edits.list_positions import changed_lists, positions_along
 from statestore.formats.flink.edits.state_changes import unsupported
+from statestore.formats.flink.snapshot.handles import OperatorStateOffsets
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
 from statestore.formats.flink.state_at import ElementsAt
 from statestore.formats.flink.streams.operator_rows import SUBTASK, element_cells
@@ -79,13 +81,16 @@ class EditedElements:
         with self.snapshot.files.open_at(stored.handle.stream) as part:
             data = part.read_at(0, min(part.size, max(stored.header.end, 0), _MOST_HEADER))
             found = []
-            for state in stored.handle.states:
-                cells = cells_array(element_cells(state.name, part, stored.handle, stored.header.compressed))
+            behind: set[int] = set()
+            for state in reversed(in_stream_order(stored)):
+                cells = element_cells(state.name, part, stored.handle, stored.header.compressed)
+                elements = without_others(cells_array(cells), state.offsets, behind)
+                behind |= set(state.offsets)
                 changes = self.edited.get(state.name)
                 if changes is not None:
-                    cells = self._changed(changes, stored, cells, part.path)
-                found.append((state, cells))
-        return write_elements(put, data, stored.header, found)
+                    elements = self._changed(changes, stored, elements, part.path)
+                found.append((state, elements))
+        return write_elements(put, data, stored.header, found[::-1])
 
     def _changed(
         self, changes: ElementChanges, stored: StoredElements, cells: pa.BinaryArray, path: str
@@ -115,6 +120,22 @@ class EditedElements:
                 )
             found[name] = changes.of_map(maps[0], path)
         return found
+
+
+def in_stream_order(stored: StoredElements) -> list[OperatorStateOffsets]:
+    """The states of a subtask in the order in which its header has them, and its stream their elements."""
+    names = [each.name for each in (*stored.header.states, *stored.header.broadcasts)]
+    return sorted(stored.handle.states, key=lambda each: names.index(each.name) if each.name in names else -1)
+
+
+def without_others(elements: pa.BinaryArray, offsets: Sequence[int], behind: set[int]) -> pa.BinaryArray:
+    """Elements without the bytes of what begins at the same place: those have none themselves, such as Flink's
+    ``NullValue``. ``behind`` are the places of elements of later states.
+    """
+    starts = np.array(offsets, np.int64)
+    empty = np.isin(starts, np.fromiter(behind, np.int64, len(behind)))
+    empty[:-1] |= starts[:-1] == starts[1:]
+    return elements if not empty.any() else pc.replace_with_mask(elements, pa.array(empty), pa.scalar(b"", pa.binary()))
 
 
 def edited_elements(

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import StateAt, StateInfo
-from statestore.formats.errors import StateStoreError
-from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, search_of
+from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, in_schema, search_of
 from statestore.formats.flink.edits.list_positions import Change, changed_lists, positions_along
 from statestore.formats.flink.edits.state_changes import has_positions
 from statestore.formats.flink.state_at import KeyedAt
@@ -81,7 +81,7 @@ class OperatorStates:
         return pa.schema([at.schema.field(name) for name in self.names(state)]).empty_table()
 
     def _own(self, state: str, rows: pa.Table) -> pa.Table:
-        return rows.select(self.names(state)).cast(self._empty(state).schema)
+        return in_schema(rows, self._empty(state).schema)
 
     def stored(self, state: str, names: Sequence[str], keys: KeySearch | None, columns: Sequence[str] = ()) -> pa.Table:
         """The rows of a state in the source, in all columns or some: those with keys in the columns ``names``."""
@@ -226,21 +226,31 @@ def follow_erased_keys(states: OperatorStates) -> None:
     if not timers or not cells.num_rows:
         return
     if states.unreadable:
-        states.notes.append(
-            f"timers stay ({_listed(timers)}), also those of keys that are erased, for the keys of some state cannot "
-            "be told: delete them in the same edit where the job must not be called for such a key"
-        )
+        states.notes.append(_untold(timers))
         return
     keys = search_of(cells, [KEY])
-    left = sum((states.remaining(state, [KEY], keys) for state in others), np.zeros(len(keys), np.int64)) > 0
-    emptied = np.zeros(len(keys), bool)
-    for state in others:
-        mine = _counts(keys, states.removed(state), [KEY]) > 0
-        if mine.any():
-            emptied |= mine & (states.remaining(state, [KEY], keys) == 0)
+    timers = [state for state in timers if states.stored(state, [KEY], keys, [KEY]).num_rows]
+    if not timers:
+        return
+    left, emptied = np.zeros(len(keys), bool), np.zeros(len(keys), bool)
+    try:
+        for state in others:
+            remaining = states.remaining(state, [KEY], keys) > 0
+            left |= remaining
+            emptied |= (_counts(keys, states.removed(state), [KEY]) > 0) & ~remaining
+    except UnsupportedError:
+        states.notes.append(_untold(timers))
+        return
     for state in timers:
         _follow_in(states, state, cells, ~left)
         _tell_of(states, state, cells, left & emptied)
+
+
+def _untold(timers: Sequence[str]) -> str:
+    return (
+        f"timers stay ({_listed(timers)}), also those of keys that are erased, for the keys of some state cannot be "
+        "told: delete them in the same edit where the job must not be called for such a key"
+    )
 
 
 def _fewer(states: OperatorStates, others: Sequence[str]) -> pa.Table:

@@ -68,6 +68,19 @@ def one_array(rows: pa.Table, name: str) -> pa.Array:
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
 
 
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema, cast where they have other types. Raises what a cast of Arrow raises.
+
+    A map to nulls that Arrow casts to its own type is damaged: it has fewer nulls than entries.
+    """
+    columns = [rows.column(each.name) for each in schema]
+    kept = [
+        column if column.type == each.type else column.cast(each.type)
+        for column, each in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(kept, schema=schema)
+
+
 def comparable_columns(columns: Sequence[pa.Array]) -> list[pa.Array]:
     """Columns in a form in which equal rows have equal bits."""
     return [comparable(each, by_bits=True) for each in columns]

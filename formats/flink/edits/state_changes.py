@@ -20,9 +20,9 @@ from statestore.formats.edits import StateEdit
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.columns.value_bytes import plain_values
-from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct
+from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, in_schema
 from statestore.formats.flink.edits.new_entries import EntryWriter, NotWrittenError
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.flink_types import FlinkType, PojoOf, replaced
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.state_form import PLACEMENT, POSITION, TIMESTAMP_MS, KeyedForm
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -150,6 +150,8 @@ def state_changes(
                 _check_single(rows_of, numbers, names, origin)
             values = _placed(written, new, len(first))
         fresh = np.flatnonzero(~has_old)
+        if np.isin(new, fresh).any():
+            _check_classes(form)
         keys, group = writer.keys(rows.take(pa.array(fresh)))
     except NotWrittenError as error:
         raise unsupported(origin, str(error)) from error
@@ -173,12 +175,26 @@ def state_changes(
     )
 
 
+def _check_classes(form: KeyedForm) -> None:
+    """Refuse new values of a POJO that has subclasses. Raises NotWrittenError."""
+
+    def check(kind: FlinkType) -> FlinkType:
+        if isinstance(kind, PojoOf) and (kind.registered or kind.unregistered):
+            raise NotWrittenError(
+                f"a new value of {kind.class_name} cannot be written, for it has subclasses, and its columns do not "
+                "say which one a value is; change values that are there, or use Flink's State Processor API"
+            )
+        return kind
+
+    replaced(form.element, check)
+
+
 def _in_columns(rows: pa.Table, schema: pa.Schema, origin: str) -> pa.Table:
     missing = [name for name in schema.names if name not in rows.schema.names]
     if missing:
         raise _refusal(origin, f"the edit's rows have no column {missing[0]}, expected {', '.join(schema.names)}")
     try:
-        return rows.select(schema.names).cast(schema)
+        return in_schema(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
         raise _refusal(origin, f"the edit's rows have other types than the state's: {error}") from error
 

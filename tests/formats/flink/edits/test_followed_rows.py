@@ -173,6 +173,16 @@ def test_timers_that_the_edit_names_are_not_named_twice(tmp_path: Path) -> None:
     check_followed(source, edits, tmp_path / "target")
 
 
+def test_values_without_bytes_stand_in_no_edit_of_others_way(tmp_path: Path) -> None:
+    """A list whose number of elements no file tells is beside maps to nulls, which are removed and added again."""
+    source = source_of("void-rocksdb", 1)
+    rows = own_rows(source, "sets.set")
+    assert pa.types.is_map(rows.schema.field("value").type)
+    edit = state_edit(source, "sets.set", rows.slice(0, 2), rows.slice(1, 1))
+    copy = written(planned(source, [edit]), tmp_path / "target")
+    assert Counter(cells(own_rows(copy, "sets.set"))) == Counter(cells(rows.slice(1)))
+
+
 # Windows
 
 

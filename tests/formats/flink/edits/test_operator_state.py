@@ -17,7 +17,12 @@ from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.flink.streams.operator_rows import element_cells
 
-RUNS = [("operator-rocksdb", 1), ("operator-rocksdb", 0), ("operator-hashmap-snappy", 0), ("operator-hashmap-snappy", 2)]
+RUNS = [
+    ("operator-rocksdb", 1),
+    ("operator-rocksdb", 0),
+    ("operator-hashmap-snappy", 0),
+    ("operator-hashmap-snappy", 2),
+]
 LISTS = ("buffers.split", "buffers.union", "buffers.orders", "rules.counts")
 MAPS = ("rules.rules", "rules.priçes")
 
@@ -133,3 +138,22 @@ def test_operator_state_that_cannot_be_edited(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInputError, match="EDIT_REFUSED"):
             written(planned(source, [edit("buffers.split", removed, added)]), tmp_path / name)
+
+
+def test_elements_without_bytes_take_none_from_others(tmp_path: Path) -> None:
+    """Elements of ``NullValue`` begin where those of the next state do, whose bytes are not theirs."""
+    source = source_of("void-rocksdb", 1)
+    places = {each: own_rows(source, each) for each in source.states() if each.startswith("everywhere.")}
+    lists = {state: rows for state, rows in places.items() if rows.num_rows and "position" in rows.schema.names}
+    assert "everywhere.signs" in lists and "value" not in lists["everywhere.signs"].schema.names
+    for state, rows in lists.items():
+        first = rows.slice(0, 1)
+        edit = state_edit(source, state, first, first.slice(0, 0))
+        copy = written(planned(source, [edit]), tmp_path / state)
+        for other, mine in lists.items():
+            assert own_rows(copy, other).num_rows == mine.num_rows - (other == state)
+        stored = source.opened(source.refs[-1][0]).files
+        streams = [each.stat().st_size for each in (tmp_path / state).glob("operator-*")]
+        assert streams and sum(streams) < 2 * sum(each.stat().st_size for each in Path(stored.path).parent.iterdir())
+    signs = [len(each) for (name, _), each in elements(source).items() if name.endswith(" signs")]
+    assert sum(signs) == lists["everywhere.signs"].num_rows
