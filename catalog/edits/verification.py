@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.edits.key_checks import check_keys
-from statestore.catalog.edits.row_sums import RowSums, differing_row, no_rows, sums_of
+from statestore.catalog.edits.row_sums import RowSums, differing_row, no_rows, row_hashes, sums_of
 from statestore.catalog.edits.shown_rows import shown_row
 from statestore.catalog.edits.target_errors import wrong_plan
 from statestore.formats.edits import EditPlan, StateEdit
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.kernels.arrays import Bools, Hashes
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.state_table import RowPair
 
@@ -74,7 +76,7 @@ def verify_target(
             undecoded.append(f"{untouched}, for they cannot be decoded ({error.code})")
             continue
         info = source.info(state)
-        for edit in mine:
+        for edit in _by_unit(mine, compared.names):
             with _of_target(path):
                 check_keys(compared.after, info, compared.names, edit, path, in_order=plan.keeps_order(state))
     return undecoded
@@ -84,6 +86,42 @@ def columns_of(source: Source, state: str, version: int) -> pa.Schema:
     """Return the columns that are part of a state's rows."""
     placement = source.info(state).placement
     return pa.schema([field for field in source.at(state, version).schema if field.name not in placement])
+
+
+def _by_unit(edits: Sequence[StateEdit], names: Sequence[str]) -> list[StateEdit]:
+    """Return the edits of a state, those with one unit as one edit, without the rows that one adds and another removes.
+
+    What follows from an edit may take rows away from where the edit puts them, such as elements of a list.
+    """
+    units: dict[tuple[str, ...], list[StateEdit]] = {}
+    for edit in edits:
+        units.setdefault(edit.unit, []).append(edit)
+    return [_as_one(same, names) if len(same) > 1 else same[0] for same in units.values()]
+
+
+def _as_one(edits: Sequence[StateEdit], names: Sequence[str]) -> StateEdit:
+    removed, added = (pa.concat_tables([getattr(edit, side) for edit in edits]) for side in ("removed", "added"))
+    gone, come = (_hashes(rows, names) for rows in (removed, added))
+    return replace(
+        edits[0],
+        removed=removed.filter(pa.array(_beyond(gone, come))).combine_chunks(),
+        added=added.filter(pa.array(_beyond(come, gone))).combine_chunks(),
+    )
+
+
+def _hashes(rows: pa.Table, names: Sequence[str]) -> Hashes:
+    return np.concatenate([np.empty(0, np.uint64), *(row_hashes(batch, names) for batch in rows.to_batches())])
+
+
+def _beyond(hashes: Hashes, others: Hashes) -> Bools:
+    """Return which rows of a bag are more than another bag has of the same."""
+    order, theirs = np.argsort(hashes, kind="stable"), np.sort(others)
+    first = np.searchsorted(hashes[order], hashes[order])
+    before = np.arange(len(hashes)) - first
+    there = np.searchsorted(theirs, hashes[order], side="right") - np.searchsorted(theirs, hashes[order])
+    kept = np.empty(len(hashes), bool)
+    kept[order] = before >= there
+    return kept
 
 
 def _compared(plan: EditPlan, source: Source, target: Source, state: str, path: str) -> Compared | None:

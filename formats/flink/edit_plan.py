@@ -19,13 +19,14 @@ from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, Edit
 from statestore.formats.engine import Source
 from statestore.formats.flink.asked_settings import AskedSettings, asked_settings, check_settings, notes_of_settings
 from statestore.formats.flink.differing_entries import differing_entries
+from statestore.formats.flink.edited_elements import EditedElements, edited_elements
 from statestore.formats.flink.edited_operators import (
     CANONICAL,
     EditedOperator,
     FlinkSnapshots,
     edited_operators,
-    notes_of,
 )
+from statestore.formats.flink.edits.element_stream import WrittenElements
 from statestore.formats.flink.edits.keyed_stream import Put
 from statestore.formats.flink.edits.metadata_splice import (
     KEY_GROUPS,
@@ -36,6 +37,7 @@ from statestore.formats.flink.edits.metadata_splice import (
     keyed_bytes,
     metadata_spans,
     named_in_folder,
+    operator_bytes,
     relative_bytes,
     spliced,
 )
@@ -46,6 +48,7 @@ from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
     FileHandle,
     KeyGroupHandle,
+    OperatorHandle,
     RelativeHandle,
     SegmentHandle,
     UnreadableHandle,
@@ -54,6 +57,7 @@ from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Place, 
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, Located, handles_bytes
 from statestore.formats.flink.snapshot.snapshot_names import METADATA
 from statestore.formats.flink.snapshot_states import OpenedSnapshot
+from statestore.formats.flink.state_at import ElementsAt
 from statestore.formats.flink.written_operators import (
     WrittenOperator,
     key_group_ranges,
@@ -88,16 +92,24 @@ class OperatorPart:
     operator: str
 
 
+@dataclass(frozen=True)
+class ElementsPart:
+    """The operator state of a subtask that is written anew: its operator, and its place among those that have some."""
+
+    operator: str
+    place: int
+
+
 StreamsPart = SubtaskPart | OperatorPart
-_Part = SubtaskPart | OperatorPart | SegmentPart
+_Part = SubtaskPart | OperatorPart | ElementsPart | SegmentPart
 
 
 @dataclass(frozen=True, eq=False)
 class FlinkEditPlan(EditPlan):
     """The plan of an edit of one snapshot.
 
-    ``rewritten`` are operators whose keyed state is written anew without an edit, by their ids. ``written`` are the
-    parts that this process wrote.
+    ``rewritten`` are operators whose keyed state is written anew without an edit, by their ids. ``written`` and
+    ``elements`` are the parts that this process wrote.
     """
 
     source: FlinkSnapshots
@@ -106,6 +118,7 @@ class FlinkEditPlan(EditPlan):
     options: EditOptions
     rewritten: frozenset[str] = frozenset()
     written: dict[StreamsPart, WrittenOperator] = field(default_factory=dict, repr=False)
+    elements: dict[ElementsPart, WrittenElements] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return FlinkEditPlan, (self.source, self.number, self.edits, self.options, self.rewritten)
@@ -139,8 +152,16 @@ class FlinkEditPlan(EditPlan):
             moved = [each for each in self._kept_operators if each.max_parallelism != asked.max_parallelism]
             others |= {each.id for each in moved if any(map(_has_keyed, each.subtasks))}
         others -= asked.dropped
-        found = edited_operators(self.source, self.number, self.edits, others, asked.without)
+        keyed = [each for each in self.edits if not isinstance(self.source.at(each.state, self.number), ElementsAt)]
+        found = edited_operators(self.source, self.number, keyed, others, asked.without)
         return {each.id: each for each in found}
+
+    @cached_property
+    def _element_edits(self) -> Mapping[str, EditedElements]:
+        """The edits of operator state, by the operators' ids."""
+        found = [(each, self.source.at(each.state, self.number)) for each in self.edits]
+        mine = [(edit, at) for edit, at in found if isinstance(at, ElementsAt)]
+        return {each.id: each for each in edited_elements(self._snapshot, mine)}
 
     @property
     def _kept_operators(self) -> Sequence[OperatorSnapshot]:
@@ -176,6 +197,8 @@ class FlinkEditPlan(EditPlan):
             if (moves := self._moves(operator)) is not None:
                 moves.check()
                 operator.header(range(len(operator.stored)))
+        for each in self._element_edits.values():
+            each.check()
 
     @property
     def notes(self) -> Sequence[str]:
@@ -189,8 +212,14 @@ class FlinkEditPlan(EditPlan):
             found.append("the target needs Flink 1.13 or later, whose savepoints have its form")
         found += notes_of_settings(self._snapshot, self._asked)
         for operator in self._operators.values():
-            found += notes_of(operator)
+            found += operator.notes
         return found
+
+    @property
+    def followed(self) -> Sequence[StateEdit]:
+        """Timers of erased keys, what belongs to windows, and positions of elements of lists."""
+        operators = (*self._operators.values(), *self._element_edits.values())
+        return [edit for operator in operators for edit in operator.followed]
 
     @property
     def dropped(self) -> Collection[str]:
@@ -207,10 +236,11 @@ class FlinkEditPlan(EditPlan):
             if each.id in self._operators
             for subtask in each.subtasks
         }
+        replaced |= {id(each) for each in self._element_handles().values()}
         gone = {Place("operator", each) for each in self._asked.dropped}
         names: dict[StoredHandle, str] = {}
         streams = (_stream_name(each, index) for each in self._operators for index in self._indexes(each))
-        taken = {METADATA, *streams}
+        taken = {METADATA, *streams, *map(self._elements_name, self._elements_parts())}
         by_place: dict[tuple[str, int], str] = {}
         kept: list[StoredHandle] = [
             each
@@ -250,7 +280,11 @@ class FlinkEditPlan(EditPlan):
 
     def parts(self) -> Sequence[_Part]:
         segments = {name: each for each, name in self._names.items() if isinstance(each, SegmentHandle)}
-        return [*self._streams(), *(SegmentPart(each, name) for name, each in segments.items())]
+        return [
+            *self._streams(),
+            *self._elements_parts(),
+            *(SegmentPart(each, name) for name, each in segments.items()),
+        ]
 
     def _streams(self) -> list[StreamsPart]:
         found: list[StreamsPart] = []
@@ -259,8 +293,28 @@ class FlinkEditPlan(EditPlan):
             found += [OperatorPart(number)] if whole else [SubtaskPart(number, at) for at in range(len(each.stored))]
         return found
 
+    def _elements_parts(self) -> list[ElementsPart]:
+        return [
+            ElementsPart(each.id, place) for each in self._element_edits.values() for place in range(len(each.stored))
+        ]
+
+    def _element_handles(self) -> dict[ElementsPart, OperatorHandle]:
+        """The handles in ``_metadata`` of operator state that is written anew."""
+        tasks = {(each.id, task.index): task for each in self._metadata.parsed.operators for task in each.subtasks}
+        found = {}
+        for part in self._elements_parts():
+            stored = self._element_edits[part.operator].stored[part.place]
+            handle = tasks[part.operator, stored.subtask].managed_operator
+            assert handle is not None
+            found[part] = handle
+        return found
+
+    def _elements_name(self, part: ElementsPart) -> str:
+        return f"operator-{part.operator}-{self._element_edits[part.operator].stored[part.place].subtask}"
+
     def written_bytes(self) -> int:
-        operators = (self._snapshot.operator(number) for number in self._operators)
+        numbers = {*self._operators, *self._element_edits}
+        operators = (self._snapshot.operator(number) for number in sorted(numbers))
         streams = sum(handles_bytes(each) for each in operators if each is not None)
         segments = sum(each.handle.size for each in self.parts() if isinstance(each, SegmentPart))
         return streams + segments + len(self._metadata.data)
@@ -271,6 +325,10 @@ class FlinkEditPlan(EditPlan):
                 for at in range(0, source.size, PIECE_BYTES):
                     out.write(source.read_at(at, PIECE_BYTES))
             return {part.name: part.handle.size}
+        if isinstance(part, ElementsPart):
+            with target.create(self._elements_name(part)) as out:
+                self.elements[part] = self._element_edits[part.operator].write(part.place, out.write)
+            return {self._elements_name(part): self.elements[part].bytes}
 
         @contextmanager
         def opened(name: str) -> Iterator[Put]:
@@ -302,11 +360,14 @@ class FlinkEditPlan(EditPlan):
             if part not in self.written:
                 self.written[part] = self._write(part, lambda name: nullcontext(lambda piece: None))
         self._check_met()
-        places = self._new_places()
-        data = spliced(
-            self._metadata,
-            lambda each: places.get(each) if isinstance(each, Place) else named_in_folder(each, self._names),
-        )
+        places, elements = self._new_places(), self._new_elements()
+
+        def changed(found: object) -> bytes | None:
+            if isinstance(found, Place):
+                return places.get(found)
+            return elements.get(id(found)) or named_in_folder(found, self._names)
+
+        data = spliced(self._metadata, changed)
         with target.create(METADATA) as out:
             out.write(data)
         return {METADATA: len(data)}
@@ -330,9 +391,19 @@ class FlinkEditPlan(EditPlan):
                 places[Place("keyed", part.operator, index)] = handle
         return places
 
+    def _new_elements(self) -> Mapping[int, bytes]:
+        """The bytes of handles of operator state that change, by the ids of the objects."""
+        found = {}
+        for part, handle in self._element_handles().items():
+            if part not in self.elements:
+                self.elements[part] = self._element_edits[part.operator].write(part.place, lambda piece: None)
+            made = self.elements[part]
+            found[id(handle)] = operator_bytes(made.states, relative_bytes(self._elements_name(part), made.bytes))
+        return found
+
     def _type(self, part: _Part) -> bytes:
         """The type of the handle of a stream: that of savepoints, or where RocksDB wrote the old one, the same."""
-        if isinstance(part, SegmentPart):
+        if isinstance(part, SegmentPart | ElementsPart):
             return b""
         stored = self._operators[part.operator].stored
         if isinstance(part, SubtaskPart):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
 from statestore.formats.flink.edits.written_header import SubtaskHeader, WrittenHeader, written_header
+from statestore.formats.flink.followed_rows import follow_erased_keys, operator_states
 from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import Joined
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
@@ -22,9 +23,9 @@ from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
 from statestore.formats.flink.streams.keyed_columns import record_kinds, stored_element
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers, header_bytes
+from statestore.formats.flink.window_rows import follow_windows
 
 CANONICAL = "take a canonical savepoint of the job (flink savepoint --type canonical) and edit that"
-_PROCESSOR_API = "change operator and broadcast state with Flink's State Processor API"
 
 
 class FlinkSnapshots(Protocol):
@@ -32,6 +33,8 @@ class FlinkSnapshots(Protocol):
 
     @property
     def path(self) -> str: ...
+
+    def states(self) -> Sequence[str]: ...
 
     def info(self, state: str) -> StateInfo: ...
 
@@ -70,7 +73,8 @@ class EditedOperator:
     """An operator of a snapshot whose keyed state is written anew, with its edited states.
 
     ``stored`` are the subtasks with keyed state, and ``indexes`` their numbers. ``without`` are the stored names of
-    states that are left out.
+    states that are left out. ``edited`` has what follows from the edits as well; ``followed`` is that alone, and
+    ``notes`` tell of it.
     """
 
     snapshot: OpenedSnapshot
@@ -80,6 +84,8 @@ class EditedOperator:
     stored: tuple[StoredKeyed, ...]
     edited: tuple[EditedState, ...]
     without: frozenset[str] = frozenset()
+    followed: tuple[StateEdit, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -207,17 +213,22 @@ def edited_operators(
         if isinstance(at, UnreadableAt):
             raise at.error
         if not isinstance(at, KeyedAt):
-            raise unsupported(where, f"only keyed state can be edited; {_PROCESSOR_API}")
+            raise unsupported(where, "this is no keyed state, list or broadcast map; leave it as it is")
         if any(edit.state == each.edit.state for each in found.get(at.operator.id, ())):
             raise unsupported(where, "the edit names the state twice; give all its rows in one")
         found.setdefault(at.operator.id, []).append(EditedState(edit, at, where))
     return tuple(
-        _operator(snapshot, number, edited, without.get(number, frozenset())) for number, edited in found.items()
+        _operator(source, snapshot, number, edited, without.get(number, frozenset()))
+        for number, edited in found.items()
     )
 
 
 def _operator(
-    snapshot: OpenedSnapshot, number: str, edited: Sequence[EditedState], without: frozenset[str]
+    source: FlinkSnapshots,
+    snapshot: OpenedSnapshot,
+    number: str,
+    edited: Sequence[EditedState],
+    without: frozenset[str],
 ) -> EditedOperator:
     operator, stored = snapshot.operator(number), snapshot.stored(number)
     assert operator is not None
@@ -226,7 +237,20 @@ def _operator(
     indexes = tuple(each.index for each in operator.subtasks if each.managed_keyed is not None)
     assert len(indexes) == len(stored.keyed)
     groups = operator.max_parallelism
-    return EditedOperator(snapshot, number, groups, indexes, stored.keyed, tuple(edited), without)
+    whole = EditedOperator(snapshot, number, groups, indexes, stored.keyed, tuple(edited), without)
+    if not edited:
+        return whole
+    states = operator_states(
+        source, snapshot.metadata.checkpoint_id, number, {each.edit.state: each.edit for each in edited}
+    )
+    follow_windows(states)
+    follow_erased_keys(states)
+    path = snapshot.files.path
+    every = [EditedState(edit, states.states[name], f"{path}, state {name}") for name, edit in states.merged().items()]
+    kept = [each for each in every if each.at.form.name not in without]
+    names = {each.edit.state for each in kept}
+    followed = tuple(each for each in states.followed() if each.state in names)
+    return replace(whole, edited=tuple(kept), followed=followed, notes=tuple(states.notes))
 
 
 def has_elements(form: KeyedForm) -> bool:
@@ -236,24 +260,3 @@ def has_elements(form: KeyedForm) -> bool:
     except UnsupportedError:
         return False
     return True
-
-
-def notes_of(operator: EditedOperator) -> Iterator[str]:
-    """Yield what stays of keys whose rows are removed."""
-    if not any(each.edit.removed.num_rows for each in operator.edited):
-        return
-    edited = {each.at.form.name for each in operator.edited}
-    states = operator.snapshot.states().values()
-    timers = sorted(
-        each.name
-        for each in states
-        if each.identity[:2] == (operator.id, "keyed")
-        and isinstance(each.form, KeyedForm)
-        and each.form.kind == "timers"
-        and each.identity[2] not in edited
-    )
-    if timers:
-        yield (
-            f"timers of operator {operator.label} stay, also those of keys whose rows are removed: delete them in the "
-            f"same edit where the job must not be called for such a key ({', '.join(timers)})"
-        )

@@ -45,7 +45,7 @@ def _at_once(kind: FlinkType, column: pa.Array) -> pa.BinaryArray | None:
         return _joined([b"\0"], [_at_once(kind.value, column)], len(column))
     if isinstance(kind, TupleOf) and all(map(has_column, kind.fields)):
         return _joined([], [_at_once(*each) for each in _members(kind.fields, column)], len(column))
-    if isinstance(kind, PojoOf) and not kind.registered and not kind.unregistered:
+    if isinstance(kind, PojoOf) and not kind.registered and not kind.unregistered:  # one class
         parts = [part for _, part in kind.fields]
         if all(map(has_column, parts)):
             fields = [_at_once(Nullable(part), field) for part, field in _members(parts, column)]

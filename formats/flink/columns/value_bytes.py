@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.flink.columns.avro_bytes import avro_bytes
 from statestore.formats.flink.columns.key_bytes import encode
 from statestore.formats.flink.columns.program_writer import modified_utf8
 from statestore.formats.flink.columns.written_rows import (
@@ -33,6 +34,7 @@ from statestore.formats.flink.serializers.flink_types import (
     REST_OF_CELL,
     VOID,
     ArrayOf,
+    AvroOf,
     Basic,
     EitherOf,
     EnumOf,
@@ -45,6 +47,8 @@ from statestore.formats.flink.serializers.flink_types import (
     OptionOf,
     PojoOf,
     PrimitiveArray,
+    PythonValue,
+    RawOf,
     RowDataOf,
     RowOf,
     Shown,
@@ -53,8 +57,10 @@ from statestore.formats.flink.serializers.flink_types import (
     TableValue,
     TimerOf,
     TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
+    UnionOf,
 )
 from statestore.formats.flink.serializers.type_names import shown
 
@@ -65,6 +71,7 @@ _SECOND, _DAY = 10**9, 86_400
 _CONSTANTS = {0: 1, 1: 2, 10: 3}  # numbers that Java has one object of, which the serializer knows
 _NULL = Basic("null_value")
 _EPOCH = date(1970, 1, 1)
+_CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400  # after which the calendar repeats
 
 
 def plain_values(column: pa.Array) -> list[Any]:
@@ -194,11 +201,11 @@ def _sql_timestamp(value: Any) -> bytes | None:
 def _local_date(value: Any) -> bytes | None:
     if value is None:
         return _NULL_DATE
-    try:
-        day = _EPOCH + timedelta(days=value)
-    except (OverflowError, TypeError):  # beyond the years of Python
+    if not isinstance(value, int):
         return None
-    return struct.pack(">ibb", day.year, day.month, day.day)
+    cycles, day = divmod(value, _CYCLE_DAYS)  # beyond the years of Python, too
+    found = _EPOCH + timedelta(days=day)
+    return struct.pack(">ibb", found.year + cycles * _CYCLE_YEARS, found.month, found.day)
 
 
 def _local_time(value: Any) -> bytes | None:
@@ -281,6 +288,8 @@ def _flagged(kind: FlinkType, value: Any, null_flag: int, padding: int = 0) -> b
 
 def _is_null(kind: FlinkType, value: Any) -> bool:
     """Return whether a value is null, and not one of a type that has no column."""
+    if isinstance(kind, Nullable) and not has_column(kind):
+        return _is_null(kind.value, value)
     return value is None and (kind in (VOID, _NULL) or has_column(kind))
 
 
@@ -361,18 +370,18 @@ def _row(kind: RowOf, value: Any) -> bytes:
 
 
 def _pojo(kind: PojoOf, value: Any) -> bytes:
-    if kind.registered or kind.unregistered:
-        raise NoBytesError(f"{kind.class_name} has subclasses, of which the columns do not say which one a value is")
+    """A value of the class itself. Of a subclass are those with a value in a field that the class does not have."""
     if value is None:
         return b"\1"
-    parts = [part for _, part in kind.fields]
-    return b"\2" + b"".join(map(_flag_of_field, parts, _members(kind, parts, value)))
-
-
-def _flag_of_field(kind: FlinkType, value: Any) -> bytes:
-    if not has_column(kind):
-        raise NoBytesError(f"a field of {shown(kind)} has no column")
-    return _flagged(kind, value, 1)
+    if not isinstance(value, Mapping):
+        raise _no_value(kind, value)
+    parts, cells = [part for _, part in kind.fields], iter(value.values())  # those of the class come first
+    written = [_flagged(part, next(cells) if has_column(part) else None, 1) for part in parts]
+    if any(not has_column(part) and part != VOID for part in parts):
+        raise NoBytesError(f"a field of {kind.class_name} has no column")
+    if any(cell is not None for cell in cells):
+        raise NoBytesError(f"a value of a subclass of {kind.class_name} cannot be written")
+    return b"\2" + b"".join(written)
 
 
 def _either(kind: EitherOf, value: Any) -> bytes:
@@ -381,6 +390,23 @@ def _either(kind: EitherOf, value: Any) -> bytes:
     if value["left"] is not None:
         return b"\1" + value_bytes(kind.left, value["left"])
     return b"\0" + value_bytes(kind.right, value["right"])
+
+
+def _union(kind: UnionOf, value: Any) -> bytes:
+    """The tag of the one case that has a value | that value."""
+    shown_cases = [(tag, each) for tag, _, each in kind.cases if has_column(each)]
+    cells = list(value.values()) if isinstance(value, Mapping) else []
+    given = [(case, cell) for case, cell in zip(shown_cases, cells, strict=False) if cell is not None]
+    if len(given) != 1:
+        raise NoBytesError(f"{value!r:.80} has values of {len(given)} cases, expected one")
+    (((tag, case), cell),) = given
+    return bytes([tag]) + value_bytes(case, cell)
+
+
+def _try(kind: TryOf, value: Any) -> bytes:
+    if not isinstance(value, Mapping) or value["failure"] is not None or value["success"] is None:
+        raise NoBytesError(f"{value!r:.80} is no success, and what was thrown cannot be written")
+    return b"\1" + value_bytes(kind.value, value["success"])
 
 
 def _ttl(kind: TtlOf, value: Any) -> bytes:
@@ -433,6 +459,10 @@ def _table_bytes(kind: Logical, value: Any) -> bytes:
     raise NoBytesError(f"values of SQL's {kind.root} cannot be written")
 
 
+def _framed(kind: RawOf | PythonValue, value: Any) -> bytes:
+    return _sized(value_bytes(kind.value, value))
+
+
 _WRITERS: Mapping[type[FlinkType], Callable[[Any, Any], bytes]] = {
     Basic: _basic,
     SortedLong: _sorted_long,
@@ -455,4 +485,9 @@ _WRITERS: Mapping[type[FlinkType], Callable[[Any, Any], bytes]] = {
     TimerOf: _timer,
     RowDataOf: _row_data,
     TableValue: _table_value,
+    AvroOf: avro_bytes,
+    UnionOf: _union,
+    TryOf: _try,
+    RawOf: _framed,
+    PythonValue: _framed,
 }

@@ -47,8 +47,8 @@ def changed_groups(
 ) -> Iterator[tuple[int, Iterator[Section]]]:
     """Yield the key groups, with those that get their first entries, and the sections of each as changed.
 
-    Raises InvalidInputError EDIT_REFUSED for an addition of what is stored already and for lists with holes,
-    UnsupportedError EDIT_UNSUPPORTED for stored bytes that hold more than can be written, and the errors of the rows.
+    Raises InvalidInputError EDIT_REFUSED for an addition of what is stored already, UnsupportedError EDIT_UNSUPPORTED
+    for stored bytes that hold more than can be written, and the errors of the rows.
     """
     own = range(first_group, first_group + groups)
     waiting = sorted({group for each in work.changes.values() for group in each.new_groups() if group in own})
@@ -88,7 +88,7 @@ def _with_new(work: Changing, number: int, group: int, new: Ints, batches: Itera
     own = joined_bytes([stored, changes.keys.take(pa.array(left))])
     values = changes.values.take(pa.array(left))
     if has_positions(changes.form):
-        values = arrow_bytes([_joined(changes, each, changes.lists[each].added) for each in left.tolist()])
+        values = arrow_bytes([joined_elements(changes.lists[each].added) for each in left.tolist()])
     keys = joined_cells([*(keys for keys, _ in parts), cells_of(own)])
     every = joined_cells([*(found for _, found in parts), cells_of(values)])
     order = np.asarray(pc.sort_indices(keys.copied()))
@@ -164,18 +164,25 @@ def _check_bytes(changes: StateChanges, old: Cells) -> None:
 
 def _list(changes: StateChanges, number: int, value: Cells) -> bytes:
     """The stored value of a list as changed; no bytes where it has no element any more."""
-    change, elements = changes.lists[number], _elements(changes, value)
+    change = changes.lists[number]
+    if changes.form.packed:
+        return _packed_list(changes, number, value)
+    elements = _elements(changes, value)
     beyond = [place for place in change.removed if place >= len(elements)]
     if beyond:
         raise changes.refused(number, f"has {len(elements)} elements, and none at position {beyond[0]}")
     new = {place: octets for place, octets in enumerate(elements) if place not in change.removed}
     taken = sorted(place for place in change.added if place in new)
     if taken:
-        raise changes.refused(number, f"has an element at position {taken[0]} already; add behind its last one")
+        raise changes.refused(
+            number,
+            f"has an element at position {taken[0]} already; move that and those behind it in the same edit, or add "
+            "behind the last one",
+        )
     altered = sorted(place for place in change.added if place in change.removed)
     if altered:
         _check_bytes(changes, cells_of(arrow_bytes([elements[place] for place in altered])))
-    return _joined(changes, number, new | dict(change.added))
+    return joined_elements(new | dict(change.added))
 
 
 def _elements(changes: StateChanges, value: Cells) -> list[bytes]:
@@ -185,13 +192,21 @@ def _elements(changes: StateChanges, value: Cells) -> list[bytes]:
     return found
 
 
-def _joined(changes: StateChanges, number: int, parts: Mapping[int, bytes]) -> bytes:
-    """The stored value of a list, of the bytes of its elements by position."""
-    missing = next((wanted for wanted, place in enumerate(sorted(parts)) if wanted != place), None)
-    if missing is not None:
-        raise changes.refused(
-            number,
-            f"would have no element at position {missing} and one behind it; remove the last elements of a list, or "
-            "its whole key, or give the elements that stay new positions: 0, 1, 2",
+def _packed_list(changes: StateChanges, number: int, value: Cells) -> bytes:
+    """No bytes for a list of packs that is removed as a whole. Raises UnsupportedError EDIT_UNSUPPORTED for others."""
+    (lists,) = decode_cells([Joined(stored_element(changes.form))], value, [True], changes.origin)
+    assert lists is not None
+    packs = pc.struct_field(lists.values, ["value"]) if changes.form.has_ttl else lists.values
+    change = changes.lists[number]
+    if change.added or change.removed != frozenset(range(pc.sum(pc.list_value_length(packs)).as_py())):
+        raise unsupported(
+            changes.origin,
+            "elements of this list are stored in packs, of which an edit can only remove all: remove the whole list "
+            f"of {changes.named(number)}, or leave it as it is",
         )
+    return b""
+
+
+def joined_elements(parts: Mapping[int, bytes]) -> bytes:
+    """The stored value of a list, of the bytes of its elements by position; only their order counts."""
     return DELIMITER.join(parts[place] for place in sorted(parts))

@@ -16,6 +16,7 @@ from statestore.formats.flink.snapshot.handle_fields import MODES
 from statestore.formats.flink.snapshot.handles import (
     FileHandle,
     OperatorHandle,
+    OperatorStateOffsets,
     RelativeHandle,
     SegmentHandle,
 )
@@ -103,7 +104,7 @@ def head_bytes(operator: OperatorSnapshot, version: int) -> bytes:
 def named_in_folder(handle: object, names: Mapping[StoredHandle, str]) -> bytes | None:
     """The bytes of a handle whose file the copy has in its folder by a name; None for one that stays as it is."""
     if isinstance(handle, OperatorHandle) and isinstance(handle.stream, SegmentHandle):
-        return _operator_bytes(handle, relative_bytes(names[handle.stream], handle.stream.size))
+        return operator_bytes(handle.states, relative_bytes(names[handle.stream], handle.stream.size))
     if isinstance(handle, FileHandle | SegmentHandle):
         return relative_bytes(names[handle], handle.size)
     if isinstance(handle, RelativeHandle) and names[handle] != handle.path:
@@ -122,10 +123,10 @@ def keyed_bytes(kind: bytes, first_group: int, offsets: Sequence[int], stream: b
     return kind + first_group.to_bytes(4, "big") + len(offsets).to_bytes(4, "big") + numbers + stream
 
 
-def _operator_bytes(handle: OperatorHandle, stream: bytes) -> bytes:
+def operator_bytes(states: Sequence[OperatorStateOffsets], stream: bytes) -> bytes:
     """A handle of operator state in a file of its own."""
-    parts = [_OPERATOR, len(handle.states).to_bytes(4, "big")]
-    for state in handle.states:
+    parts = [_OPERATOR, len(states).to_bytes(4, "big")]
+    for state in states:
         offsets = b"".join(each.to_bytes(8, "big", signed=True) for each in state.offsets)
         parts += [_utf(state.name), bytes([MODES.index(state.mode)])]
         parts += [len(state.offsets).to_bytes(4, "big"), offsets]

@@ -62,7 +62,7 @@ class EntryWriter:
             parts = {"value": column} if form.has_value else {}
             parts[LAST_ACCESS] = _array(rows, LAST_ACCESS)
             column = pa.StructArray.from_arrays(list(parts.values()), names=list(parts))
-        return _bytes(name, form.element, stored_element(form), column)
+        return written_cells(name, form.element, stored_element(form), column)
 
     def keys(self, rows: pa.Table) -> tuple[pa.BinaryArray, Ints]:
         """The stored key of each row behind the key group, and that group. Raises NotWrittenError."""
@@ -74,14 +74,14 @@ class EntryWriter:
         groups = self._groups(rows)
         parts: list[pa.Array] = []
         if form.kind == "timers":
-            parts.append(_bytes(TIMESTAMP_MS, SortedLong(), SortedLong(), _array(rows, TIMESTAMP_MS)))
+            parts.append(written_cells(TIMESTAMP_MS, SortedLong(), SortedLong(), _array(rows, TIMESTAMP_MS)))
         for name, kind in ((KEY, form.key), (NAMESPACE, form.namespace)):
             column = _array(rows, name) if name in rows.schema.names else pa.nulls(count)
-            parts.append(_bytes(name, kind, kind, column))
+            parts.append(written_cells(name, kind, kind, column))
             if form.ambiguous:
                 parts.append(length_bytes(parts[-1]))
         if form.map_key is not None:
-            parts.append(_bytes(MAP_KEY, form.map_key, form.map_key, _array(rows, MAP_KEY)))
+            parts.append(written_cells(MAP_KEY, form.map_key, form.map_key, _array(rows, MAP_KEY)))
         return joined_bytes(parts), groups
 
     def _groups(self, rows: pa.Table) -> Ints:
@@ -114,7 +114,11 @@ def _check_moments(rows: pa.Table) -> None:
             raise ValueError(f"a timer has {told}; give both, and the same moment")
 
 
-def _bytes(name: str, shown_as: FlinkType, kind: FlinkType, column: pa.Array) -> pa.BinaryArray:
+def written_cells(name: str, shown_as: FlinkType, kind: FlinkType, column: pa.Array) -> pa.BinaryArray:
+    """The bytes of each value of a column, of a type that is shown as another one where it cannot be decoded.
+
+    Raises NotWrittenError.
+    """
     try:
         if is_opaque(shown_as) and len(column):
             raise NoBytesError(f"values of {shown(shown_as)} are shown as bytes of the job's own serializer")

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,19 +20,24 @@ from statestore.formats.edits import StateEdit
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.columns.value_bytes import plain_values
+from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, in_schema
 from statestore.formats.flink.edits.new_entries import EntryWriter, NotWrittenError
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.flink_types import FlinkType, PojoOf, replaced
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.state_form import PLACEMENT, POSITION, TIMESTAMP_MS, KeyedForm
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.comparable_values import comparable
-from statestore.formats.values.key_equality import keys_equal
-from statestore.formats.values.key_hash import hash_keys
+
+BEHIND = 1 << 32
+"""A position behind those of all elements that have one."""
 
 
 @dataclass(frozen=True)
 class ListChange:
-    """What becomes of a list: the positions that go, and the bytes of the elements that come, by position."""
+    """What becomes of a list: the positions that go, and the bytes of the elements that come, by position.
+
+    All elements are then in the order of their positions, and numbered anew. Those that come without a position have
+    numbers from `BEHIND` on.
+    """
 
     removed: frozenset[int]
     added: Mapping[int, bytes]
@@ -46,7 +50,7 @@ class StateChanges:
     ``names`` are the columns that tell entries apart, ``rows`` has them for each change. ``removed`` and ``added`` are
     masks of the changes with rows that go, and with rows that come; ``values`` are the stored values of the latter,
     but for lists, which have ``lists``. Of entries that may be new, ``keys`` are the stored keys behind the key group,
-    and ``group`` is that group, else -1. ``columns``, ``order`` and ``hashes`` find the change of a key.
+    and ``group`` is that group, else -1. ``search`` finds the change of a key.
     """
 
     form: KeyedForm
@@ -60,9 +64,7 @@ class StateChanges:
     lists: tuple[ListChange, ...] = field(repr=False)
     keys: pa.BinaryArray = field(repr=False)
     group: Ints = field(repr=False)
-    columns: tuple[pa.Array, ...] = field(repr=False)
-    order: Ints = field(repr=False)
-    hashes: npt.NDArray[np.uint64] = field(repr=False)
+    search: KeySearch = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.removed)
@@ -74,19 +76,7 @@ class StateChanges:
 
     def found(self, columns: Mapping[str, pa.Array]) -> Ints:
         """The change of each stored entry, by the columns of its key; -1 where it has none."""
-        mine = _comparable([columns[name] for name in self.names])
-        hashes = hash_keys(mine)
-        at = np.searchsorted(self.hashes, hashes)
-        result = np.full(len(hashes), -1)
-        rows = np.flatnonzero(at < len(self.hashes))
-        while len(rows):
-            rows = rows[self.hashes[at[rows]] == hashes[rows]]
-            same = keys_equal(mine, rows, self.columns, self.order[at[rows]])
-            result[rows[same]] = self.order[at[rows[same]]]
-            rows = rows[~same]  # two keys have one hash
-            at[rows] += 1
-            rows = rows[at[rows] < len(self.hashes)]
-        return result
+        return self.search.found([columns[name] for name in self.names])
 
     @cached_property
     def _new(self) -> tuple[Ints, Ints]:
@@ -144,9 +134,7 @@ def state_changes(
         names = (*names, TIMESTAMP_MS)
     removed, added = (_in_columns(rows, schema, origin) for rows in (edit.removed, edit.added))
     every = pa.concat_tables([removed.select(names), added.select(names)])
-    compared = _comparable([_column(every, name) for name in names])
-    hashes = hash_keys(compared) if every.num_rows else np.empty(0, np.uint64)
-    number, first = _numbered(compared, hashes)
+    search, number, first = distinct(columns_of(every, names))
     old, new = number[: removed.num_rows], number[removed.num_rows :]
     has_old, has_new = (np.bincount(each, minlength=len(first)) > 0 for each in (old, new))
     writer = EntryWriter(form, key, groups)
@@ -162,6 +150,8 @@ def state_changes(
                 _check_single(rows_of, numbers, names, origin)
             values = _placed(written, new, len(first))
         fresh = np.flatnonzero(~has_old)
+        if np.isin(new, fresh).any():
+            _check_classes(form)
         keys, group = writer.keys(rows.take(pa.array(fresh)))
     except NotWrittenError as error:
         raise unsupported(origin, str(error)) from error
@@ -169,7 +159,6 @@ def state_changes(
         raise _refusal(origin, str(error)) from error
     in_groups = np.full(len(first), -1)
     in_groups[fresh] = group
-    order = np.argsort(hashes[first], kind="stable")
     return StateChanges(
         form,
         groups,
@@ -182,10 +171,22 @@ def state_changes(
         lists,
         _placed(keys, fresh, len(first)),
         in_groups,
-        tuple(each.take(pa.array(first)) for each in compared),
-        order,
-        hashes[first][order],
+        search,
     )
+
+
+def _check_classes(form: KeyedForm) -> None:
+    """Refuse new values of a POJO that has subclasses. Raises NotWrittenError."""
+
+    def check(kind: FlinkType) -> FlinkType:
+        if isinstance(kind, PojoOf) and (kind.registered or kind.unregistered):
+            raise NotWrittenError(
+                f"a new value of {kind.class_name} cannot be written, for it has subclasses, and its columns do not "
+                "say which one a value is; change values that are there, or use Flink's State Processor API"
+            )
+        return kind
+
+    replaced(form.element, check)
 
 
 def _in_columns(rows: pa.Table, schema: pa.Schema, origin: str) -> pa.Table:
@@ -193,31 +194,9 @@ def _in_columns(rows: pa.Table, schema: pa.Schema, origin: str) -> pa.Table:
     if missing:
         raise _refusal(origin, f"the edit's rows have no column {missing[0]}, expected {', '.join(schema.names)}")
     try:
-        return rows.select(schema.names).cast(schema)
+        return in_schema(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
         raise _refusal(origin, f"the edit's rows have other types than the state's: {error}") from error
-
-
-def _column(rows: pa.Table, name: str) -> pa.Array:
-    found = rows.column(name).combine_chunks()
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
-
-
-def _comparable(columns: Sequence[pa.Array]) -> list[pa.Array]:
-    return [comparable(each, by_bits=True) for each in columns]
-
-
-def _numbered(columns: Sequence[pa.Array], hashes: npt.NDArray[np.uint64]) -> tuple[Ints, Ints]:
-    """A number for each row, the same for rows with equal columns, and the first row of each number."""
-    _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
-    number, first = number.astype(np.int64), first.astype(np.int64)
-    while True:
-        other = np.flatnonzero(~keys_equal(columns, np.arange(len(number)), columns, first[number]))
-        if not len(other):
-            return number, first
-        # Other keys have the same hash: the first of them is a key of its own, with those that equal it.
-        same = other[keys_equal(columns, other, columns, np.full(len(other), other[0]))]
-        number[same], first = len(first), np.append(first, other[0])
 
 
 def _placed(values: pa.BinaryArray, places: Ints, count: int) -> pa.BinaryArray:
@@ -247,6 +226,8 @@ def _lists(
     for (rows, numbers), is_old in ((old, True), (new, False)):
         octets = [b""] * len(numbers) if is_old else written.to_pylist()
         for row, (number, place) in enumerate(zip(numbers.tolist(), rows.column(POSITION).to_pylist(), strict=True)):
+            if place is None and not is_old:
+                place = BEHIND + row
             if place is None or place < 0:
                 raise _refusal(origin, f"a row has position {place}; give elements the positions 0, 1, 2 of their list")
             if place in (gone[number] if is_old else come[number]):

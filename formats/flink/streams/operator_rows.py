@@ -17,7 +17,7 @@ from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.connectors.connector_form import ConnectorForm
 from statestore.formats.flink.connectors.element_input import ElementInput
 from statestore.formats.flink.layouts.type_layouts import arrow_field, has_column
-from statestore.formats.flink.serializers.flink_types import FlinkType, Opaque
+from statestore.formats.flink.serializers.flink_types import FlinkType, Opaque, SpanOf
 from statestore.formats.flink.snapshot.handles import OperatorHandle
 from statestore.formats.flink.snapshot.snapshot_files import Part
 from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window, damaged, unpack
@@ -119,6 +119,28 @@ def operator_rows(
             pa.array(sizes.astype(np.int32)),
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=form.schema)
+
+
+def element_cells(name: str, part: Part, handle: OperatorHandle, compressed: bool) -> Cells:
+    """The bytes of each element of a list, or of each whole broadcast map, in the stream of one subtask.
+
+    Raises as `operator_rows`.
+    """
+    starts, ends = _bounds(name, part, handle)
+    if not len(starts):
+        return Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+    return _cells(part, starts, ends, compressed)
+
+
+def map_cells(form: OperatorForm, content: bytes, path: str, origin: str) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """The bytes of the keys and of the values of a broadcast map. Raises as `operator_rows`."""
+    assert form.key is not None
+    window = BlockWindow(iter([content]), path)
+    count = _map_size(window)
+    kinds: Sequence[FlinkType] = (SpanOf(form.key), SpanOf(form.value))
+    found = [each.columns for each in records(window, kinds, count, [True, True], origin)]
+    keys, values = (pa.concat_arrays([pa.array([], pa.binary()), *(each[n] for each in found)]) for n in (0, 1))
+    return keys, values
 
 
 def stored_elements(
@@ -231,12 +253,17 @@ def _entries(
     form: OperatorForm, window: BlockWindow, columns: Collection[str], origin: str
 ) -> Iterator[pa.RecordBatch]:
     assert form.key is not None
-    count = int.from_bytes(window.take(4), "big", signed=True)
-    if count < 0:
-        raise damaged(window.path, f"found {count} entries of a broadcast state, expected no negative number")
+    count = _map_size(window)
     kinds: Sequence[FlinkType] = (form.key, form.value)
     for found in records(window, kinds, count, [True, True], origin):
         arrays = [each for each in found.columns if each is not None]
         yield pa.RecordBatch.from_arrays(arrays, schema=form.schema)
     if not window.is_empty():
         raise damaged(window.path, "found bytes behind the entries of a broadcast state")
+
+
+def _map_size(window: BlockWindow) -> int:
+    count = int.from_bytes(window.take(4), "big", signed=True)
+    if count < 0:
+        raise damaged(window.path, f"found {count} entries of a broadcast state, expected no negative number")
+    return count

@@ -15,6 +15,7 @@ from support.flink.running.java_project import class_path
 from support.flink.running.job import Job, Snapshot, run_job
 from support.flink.snapshot_reads import rows_of, source_at
 
+import statestore
 from statestore.formats.edits import StateEdit
 from statestore.formats.flink.source import FlinkSource
 
@@ -201,3 +202,99 @@ def test_a_job_goes_on_from_what_was_edited(
     assert {(INSERTED, OVERDUE), (ERASED, 60_000 + 10 * BEFORE)} <= set(fired)
     assert (ERASED, 60_000) not in fired
     assert {name: Known(key.count, key.parts, key.ids) for name, key in keys.items()} == told
+
+
+# Windows and operator state, by the statements that users write
+
+STATEMENTS = """
+    DELETE FROM "tumbling.window-contents" WHERE key = 'k0';
+    DELETE FROM "sessions.window-contents" WHERE key = 'k0';
+    DELETE FROM "tumbling.window-contents" WHERE key = 'k1' AND value IN (11, 31);
+    UPDATE "sessions.window-contents" SET value = 1000 WHERE key = 'k1' AND value = 21;
+    INSERT INTO "tumbling.window-contents" SELECT 'k99', namespace, position, position + 7
+        FROM "tumbling.window-contents" WHERE key = 'k2' AND position < 2;
+    INSERT INTO "sessions.window-contents" SELECT 'k99', namespace, position, position + 8
+        FROM "sessions.window-contents" WHERE key = 'k2' AND position < 2;
+    DELETE FROM "buffers.split" WHERE value IN (3, 4, 17);
+    UPDATE "buffers.split" SET value = 5000 WHERE value = 5;
+    INSERT INTO "buffers.split" (subtask, position, value) VALUES (0, 1000, 777), (1, NULL, 778);
+    DELETE FROM "buffers.union" WHERE value = 't9';
+    INSERT INTO "buffers.union" (subtask, position, value) VALUES (1, 1000, 'new');
+    DELETE FROM "rules.rules" WHERE map_key = 'rule-1';
+    UPDATE "rules.rules" SET map_value = 22 WHERE map_key = 'rule-2';
+    INSERT INTO "rules.rules" VALUES ('rule-new', 33);
+"""
+GAP = 15
+
+
+def ended_windows(until: int) -> dict[tuple[str, str], list[int]]:
+    """The windows that end before event 90, by operator, key and bounds, as if their state had always been edited."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for number in range(KEYS):
+        ids = [each for each in range(60) if each % KEYS == number]
+        found["tumbling", f"k{number} 0-60000"] = ids
+        ids = [each for each in ids if each < until]
+        found["sessions", f"k{number} {1000 * ids[0]}-{1000 * (ids[-1] + GAP)}"] = ids
+    del found["sessions", "k0 0-55000"]
+    found["tumbling", "k0 0-60000"] = [50]
+    found["tumbling", "k1 0-60000"] = [1, 21, 41, 51]
+    found["sessions", "k1 1000-56000"] = [1, 11, 1000, 31, 41]
+    found["tumbling", "k99 0-60000"] = [7, 8]
+    found["sessions", "k99 2000-17000"] = [8, 9]
+    return found
+
+
+def whole_windows(source: FlinkSource) -> dict[str, int]:
+    """The number of windows of each operator, of which each must have contents and timers, a session an entry too."""
+    counts = {}
+    for operator in ("tumbling", "sessions"):
+        contents = {
+            (row["key"], str(row["namespace"])) for row in rows_of(source, f"{operator}.window-contents").to_pylist()
+        }
+        windows = contents
+        if operator == "sessions":
+            entries = rows_of(source, "sessions.merging-window-set").to_pylist()
+            assert {(row["key"], str(row["value"]["f1"])) for row in entries} == contents
+            windows = {(row["key"], str(row["value"]["f0"])) for row in entries}
+        timers = rows_of(source, f"{operator}.event_window-timers").to_pylist()
+        assert {(row["key"], str(row["namespace"])) for row in timers} == windows and len(timers) == len(windows)
+        counts[operator] = len(windows)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "then"),
+    [
+        ("canonical", {"backend": "rocksdb"}, {"backend": "hashmap"}),
+        ("chk", {"backend": "hashmap", "compress": "true"}, {"backend": "hashmap", "parallelism": "3"}),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "-".join(each.values()),
+)
+def test_windows_and_operator_state_go_on(
+    kind: str, options: dict[str, str], then: dict[str, str], programs: str, tmp_path: Path
+) -> None:
+    until = 45
+    first = run_job(programs, tmp_path / "first", Job("EditedParts", f"emit:{until},{kind}", tuple(options.items())))
+    with statestore.edit(str(first.snapshots[-1].folder), tmp_path / "target") as edit:
+        edit.sql(STATEMENTS)
+    assert whole_windows(source_at(tmp_path / "target")) == {"tumbling": KEYS, "sessions": KEYS}
+
+    start = (*then.items(), ("from", str(tmp_path / "target")))
+    second = run_job(programs, tmp_path / "second", Job("EditedParts", "emit:90,canonical", start))
+    ended: dict[tuple[str, str], list[int]] = {}
+    found: dict[str, list[Any]] = {}
+    for row in second.snapshots[-1].truth:
+        if row["state"].startswith("ended-"):
+            ended[row["operator"], f"{row['key']} {row['state'].removeprefix('ended-')}"] = row["value"]
+        else:
+            found.setdefault(row["state"], []).append(row["value"])
+    assert ended == ended_windows(until)
+    split = sorted(each for part in found["restored-split"] for each in part)
+    assert split == sorted({*range(until), 777, 778, 5000} - {3, 4, 5, 17})
+    texts = sorted({f"t{each}" for each in range(0, until, 3)} - {"t9"} | {"new"})
+    subtasks = int(then.get("parallelism", "2"))
+    assert len(found["restored-union"]) == subtasks and all(sorted(each) == texts for each in found["restored-union"])
+    rules = {f"rule-{number}": number for number in range(9)} | {"rule-2": 22, "rule-new": 33}
+    del rules["rule-1"]
+    assert all(dict(each["$map"] if isinstance(each, dict) else each) == rules for each in found["seen"])
+    assert whole_windows(source_at(second.snapshots[-1].folder))["sessions"] == KEYS

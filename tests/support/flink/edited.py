@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.flink.edit_plan import FlinkEditPlan, edit_plan
+from statestore.formats.flink.edits.key_search import in_schema
 from statestore.formats.flink.source import FlinkSource
 
 
@@ -76,4 +77,4 @@ def state_edit(source: FlinkSource, state: str, removed: pa.Table, added: pa.Tab
     info = source.info(state)
     names = [name for name in info.columns.names if name not in info.placement]
     schema = pa.schema([info.columns.field(name) for name in names])
-    return StateEdit(state, info.row_key or info.key, removed.select(names), added.select(names).cast(schema))
+    return StateEdit(state, info.row_key or info.key, removed.select(names), in_schema(added, schema))

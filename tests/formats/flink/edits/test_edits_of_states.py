@@ -163,13 +163,3 @@ def test_rows_that_are_not_stored_are_refused(tmp_path: Path) -> None:
     plan = planned(source, [state_edit(source, "kv-string.count", rows.slice(0, 0), rows.slice(0, 1))])
     with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*is stored already"):
         written(plan, tmp_path / "added")
-
-
-def test_a_list_must_not_get_a_hole(tmp_path: Path) -> None:
-    source = source_at(folder_of("rocksdb", 2))
-    rows = rows_of(source, "kv-long.history")
-    first = rows.filter(pa.compute.equal(rows["position"], 0)).slice(0, 1)
-    assert rows.filter(pa.compute.equal(rows["key"], first["key"][0])).num_rows > 1
-    plan = planned(source, [state_edit(source, "kv-long.history", first, rows.slice(0, 0))])
-    with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*no element at position 0"):
-        written(plan, tmp_path / "target")

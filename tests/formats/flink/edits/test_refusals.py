@@ -38,7 +38,6 @@ def addition(source: FlinkSource, state: str) -> StateEdit:
     ("run", "place", "state", "edit", "message"),
     [
         ("rocksdb", 2, "kv-pojo.latest", addition, "key group of keys of .* follows from a hash code"),
-        ("operator-rocksdb", 1, "", removal, "only keyed state can be edited"),
         ("heap-timers", 0, "timers.event_user-timers", removal, "lie in raw keyed state"),
         ("changelog", 0, "", None, "changelog backend"),
         ("void-hashmap", 0, "", None, "lists of values without bytes"),
@@ -88,19 +87,6 @@ def test_old_metadata_is_not_copied(tmp_path: Path) -> None:
     (tmp_path / "_metadata").write_bytes(metadata(Operator(uid="a", subtasks=[subtask(version=2)]), version=2))
     with pytest.raises(UnsupportedError, match=r"EDIT_UNSUPPORTED.*version 2 of the metadata"):
         planned(source_at(tmp_path))
-
-
-def test_timers_that_stay_are_told_of() -> None:
-    source = source_of("rocksdb", 2)
-    rows = removal(source, "kv-string.count")
-    (note,) = planned(source, [rows]).notes
-    assert "kv-string.event_user-timers" in note and "kv-string" in note
-    timers = [
-        state_edit(source, state, rows_of(source, state).slice(0, 0), rows_of(source, state).slice(0, 0))
-        for state in ("kv-string.event_user-timers", "kv-string.processing_user-timers")
-    ]
-    assert not planned(source, [rows, *timers]).notes
-    assert not planned(source).notes
 
 
 def test_records_in_flight_are_told_of() -> None:
