@@ -218,7 +218,7 @@ class FlinkEditPlan(EditPlan):
     @property
     def followed(self) -> Sequence[StateEdit]:
         """Timers of erased keys, what belongs to windows, and positions of elements of lists."""
-        operators = (*self._operators.values(), *self._element_edits.values())
+        operators: list[EditedOperator | EditedElements] = [*self._operators.values(), *self._element_edits.values()]
         return [edit for operator in operators for edit in operator.followed]
 
     @property
