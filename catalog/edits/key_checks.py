@@ -29,7 +29,7 @@ from statestore.formats.values.filters import Filter
 
 MOST_KEYS = 2000
 """Keys that are looked up."""
-KEYS_AT_ONCE = 500
+KEYS_AT_ONCE = 2000
 
 Cells = tuple[Any, ...]
 
@@ -130,7 +130,7 @@ def _found(check: _Check, keys: Mapping[int, Cells]) -> dict[int, list[int]]:
     """Return the hashes of the rows of each unit that look-ups of their keys find, in order."""
     at, names, places = check.at, check.names, check.info.placement
     filters = [Filter(name, "in", _distinct(cells[n] for cells in keys.values())) for n, name in enumerate(check.by)]
-    wanted = np.fromiter(keys, np.uint64, len(keys))
+    wanted = np.sort(np.fromiter(keys, np.uint64, len(keys)))
     found: dict[int, list[int]] = {}
     placed: dict[bytes, tuple[Cells, Cells, pa.RecordBatch]] = {}
 
@@ -172,7 +172,12 @@ def _of_units(batch: pa.RecordBatch, check: _Check, wanted: Hashes) -> Iterator[
 
 
 def _rows_of(batch: pa.RecordBatch, unit: Sequence[str], wanted: Hashes) -> Ints:
-    return np.flatnonzero(np.isin(row_hashes(batch, unit), wanted)) if batch.num_rows else np.empty(0, np.int64)
+    """Return the rows of these units, whose hashes are in order."""
+    if not batch.num_rows or not len(wanted):
+        return np.empty(0, np.int64)
+    hashes = row_hashes(batch, unit)
+    places = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+    return np.flatnonzero(wanted[places] == hashes)
 
 
 def _check_placement(check: _Check, wanted: Hashes) -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
+from statestore.catalog.edits.json_lines import json_lines
 from statestore.catalog.reads.shown import Facts, ShowsItself
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
@@ -26,6 +29,8 @@ MARKER = "statestore_receipt"
 FORMAT = 1
 KEYED = "hmac-sha256:"
 """How keyed digests begin."""
+ROWS_AT_ONCE = 1 << 13
+"""Rows of which the texts are in memory."""
 MOST_WRITTEN = 3
 """Written files that a receipt shows by name."""
 
@@ -163,11 +168,13 @@ def keyed_digest(key: str, text: str) -> str:
     return f"{KEYED}{hmac.new(bytes.fromhex(key), text.encode(errors='surrogatepass'), 'sha256').hexdigest()}"
 
 
-def rows_digest(key: str, rows: Iterable[Mapping[str, Any]]) -> str:
+def rows_digest(key: str, rows: pa.Table) -> str:
     """Return the digest of rows in terms of JSON, one a line, in their order."""
     hasher = hmac.new(bytes.fromhex(key), digestmod="sha256")
-    for number, row in enumerate(rows):
-        hasher.update(f"{chr(10) if number else ''}{json.dumps(row, sort_keys=True)}".encode())
+    for number, batch in enumerate(rows.to_batches(max_chunksize=ROWS_AT_ONCE)):
+        if batch.num_rows:
+            text = "\n".join(json_lines(batch).to_pylist())
+            hasher.update(f"{chr(10) if number else ''}{text}".encode())
     return f"{KEYED}{hasher.hexdigest()}"
 
 

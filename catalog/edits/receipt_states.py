@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.edits.receipt import EditedState, keyed_digest, rows_digest
+from statestore.catalog.edits.receipt import ROWS_AT_ONCE, EditedState, keyed_digest, rows_digest
 from statestore.catalog.edits.row_sums import row_hashes
 from statestore.catalog.edits.shown_rows import json_rows
 from statestore.formats.edits import StateEdit
+from statestore.formats.kernels.arrays import Hashes
 
-ROWS_AT_ONCE = 1 << 13
+HASHED_AT_ONCE = 1 << 17
 
 
 def edited_states(
@@ -33,8 +34,8 @@ def _edited(edit: StateEdit, follows: bool, row_key: Sequence[str], key: str, ke
         removed,
         added,
         changed,
-        rows_digest(key, _rows(edit.removed)),
-        rows_digest(key, _rows(edit.added)),
+        rows_digest(key, edit.removed),
+        rows_digest(key, edit.added),
         follows,
         tuple(_rows(edit.removed)) if keep_rows else None,
         tuple(_rows(edit.added)) if keep_rows else None,
@@ -52,19 +53,22 @@ def counts(edit: StateEdit, row_key: Sequence[str]) -> tuple[int, int, int]:
     Rows that it both removes and adds as they are, for they belong to a unit that changes, are none of these.
     """
     names = edit.removed.column_names
-    gone, come = (Counter(_hashes(table, names)) for table in (edit.removed, edit.added))
-    removed, added = (gone - come).total(), (come - gone).total()
+    gone, come = (_hashes(table, names) for table in (edit.removed, edit.added))
+    _, numbers = np.unique(np.concatenate([gone, come]), return_inverse=True)
+    size = len(numbers)
+    before, after = (np.bincount(each, minlength=size) for each in np.split(numbers.reshape(-1), [len(gone)]))
+    same = int(np.minimum(before, after).sum())
+    removed, added = len(gone) - same, len(come) - same
     if not row_key:
         return removed, added, 0
-    keys = [set(_hashes(table, row_key)) for table in (edit.removed, edit.added)]
-    same = (gone & come).total()
-    changed = len(keys[0] & keys[1]) - same
+    keys = [np.unique(_hashes(table, row_key)) for table in (edit.removed, edit.added)]
+    changed = len(np.intersect1d(*keys, assume_unique=True)) - same
     return removed - changed, added - changed, changed
 
 
-def _hashes(table: pa.Table, names: Sequence[str]) -> list[int]:
-    batches = table.combine_chunks().to_batches()
-    return [hash_ for batch in batches if batch.num_rows for hash_ in row_hashes(batch, names).tolist()]
+def _hashes(table: pa.Table, names: Sequence[str]) -> Hashes:
+    batches = table.to_batches(max_chunksize=HASHED_AT_ONCE)
+    return np.concatenate([np.empty(0, np.uint64), *(row_hashes(batch, names) for batch in batches if batch.num_rows)])
 
 
 def kept_statements(

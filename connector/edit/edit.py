@@ -174,7 +174,7 @@ class Edit:
         texts = list(statements_of(text))
         with self._editing.whole():
             for each in texts:
-                _run(self._editing, each, parsed(each))
+                _run(self._editing, each, self._parsed(each))
         self._statements += [each.written for each in texts]
 
     def table(self, name: str) -> StateRows:
@@ -250,6 +250,17 @@ class Edit:
             raise InvalidInputError(
                 ErrorCode.EDIT_REFUSED, "this edit has ended, and its target is written; begin a new one of its target"
             )
+
+    def _parsed(self, text: Text) -> Statement:
+        try:
+            return parsed(text)
+        except InvalidInputError as error:
+            names = [name for name in self._editing.warehouse.tables() if not name.isidentifier()]
+            bare = next((name for name in names if name in text.written and f'"{name}"' not in text.written), None)
+            if bare is None:
+                raise
+            advice = f'{error.message}\nThe name of a state with other characters than letters has quotes: "{bare}"'
+            raise InvalidInputError(error.code, advice) from error
 
     def _note(self, what: str) -> None:
         self._statements.append(what)

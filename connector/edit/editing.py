@@ -62,8 +62,11 @@ class Editing:
         return connection
 
     def state(self, name: str, position: str = "") -> EditedState:
-        """Return a state by its name. Raises NotFoundError TABLE_NOT_FOUND or VERSION_NOT_FOUND."""
-        table = find_table(self.warehouse, name, position)
+        """Return a state by its name, or by what stands behind the dot in it where one state alone is called so.
+
+        Raises NotFoundError TABLE_NOT_FOUND or VERSION_NOT_FOUND.
+        """
+        table = find_table(self.warehouse, self._whole_name(name), position)
         if not isinstance(table, EngineTable):
             raise located(
                 UnsupportedError(
@@ -74,6 +77,12 @@ class Editing:
         if table.state not in self.states:
             self.states[table.state] = EditedState(table, self.version)
         return self.states[table.state]
+
+    def _whole_name(self, name: str) -> str:
+        if self.warehouse.held.knows(name) or "$" in name:
+            return name
+        found = [each for each in self.warehouse.tables() if each.lower().endswith(f".{name.lower()}")]
+        return found[0] if len(found) == 1 else name
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -135,7 +144,8 @@ class Editing:
         if not reference.plain or "$" in reference.name:
             return None
         try:
-            return self.state(reference.name).edited_table(), True
+            state = self.state(reference.name)
+            return state.edited_table(), state.name.lower() == reference.name.lower()
         except NotFoundError as error:
             if error.code != ErrorCode.TABLE_NOT_FOUND:
                 raise

@@ -19,6 +19,7 @@ from support.rows_read import RowsRead
 import statestore
 from statestore.connector.edit.edit import Edit
 from statestore.formats.engine import StateInfo
+from statestore.formats.errors import StateStoreError
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -271,3 +272,31 @@ def test_rows_of_a_scan_can_be_put_back(name: str) -> None:
     edit.table(state).put_all(rows)
     edit.table(state).put(rows.slice(0, 1).to_pylist()[0])
     assert rows.num_rows and not edit.edits()
+
+
+def test_a_state_is_found_by_the_name_behind_its_operator() -> None:
+    edit = statestore.edit(snapshot_of("rocksdb", "chk-"))
+    edit.sql("UPDATE Count SET value = (SELECT s.value FROM sum s WHERE s.key = count.key) WHERE value > 0")
+    whole = statestore.edit(snapshot_of("rocksdb", "chk-"))
+    whole.sql(
+        'UPDATE "kv-string.count" c SET value = (SELECT s.value FROM "kv-string.sum" s WHERE s.key = c.key) '
+        "WHERE value > 0"
+    )
+    (found,), (expected,) = edit.edits(), whole.edits()
+    assert found.state == "kv-string.count" and found.added.num_rows
+    assert found.added.equals(expected.added) and found.removed.equals(expected.removed)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("DELETE FROM detail; DELETE FROM event_user-timers", 'has quotes: "kv-long.event_user-timers"|INVALID_SQL'),
+        ('DELETE FROM "event_user-timers"', "TABLE_NOT_FOUND"),
+        ("UPDATE kv-string.count SET value = 1", 'has quotes: "kv-string.count"'),
+    ],
+)
+def test_names_that_are_not_clear_are_refused(text: str, message: str) -> None:
+    edit = statestore.edit(snapshot_of("rocksdb", "chk-"))
+    with pytest.raises(StateStoreError, match=message):
+        edit.sql(text)
+    assert not edit.edits()
