@@ -19,7 +19,7 @@ from statestore.catalog.edits.object_target import ObjectTarget
 from statestore.catalog.edits.targets import new_target, refuse_around, target_location
 from statestore.formats.edits import UNFINISHED_FILE, CopiedFile
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError
+from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError, StorageError, UnsupportedError
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location, parse_location
 
@@ -180,6 +180,23 @@ def _begun(place: Location) -> Iterator[Any]:
         yield target
 
 
+def test_a_claim_that_cannot_be_removed_is_told(
+    store: MemoryStore, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target is whole then, and stays."""
+
+    def refuse(*_: object) -> None:
+        raise InvalidInputError(ErrorCode.NO_ACCESS, "refused")
+
+    with pytest.raises(StorageError, match=r"is whole, but for edit.unfinished"), new_target(place) as target:
+        write(target, "state/1", b"1")
+        write(target.last_files, "commits/0", b"done")
+        monkeypatch.setattr(type(target.storage), "delete_many", refuse)
+        target.publish(b"{}", (), None)
+    found = {f"a/target/{name}" for name in ("state/1", "commits/0", "edit.json", UNFINISHED_FILE)}
+    assert names(store) == found
+
+
 def test_a_name_that_begins_alike_is_another_place(store: MemoryStore, place: Location) -> None:
     obstore.put(store, "a/target-2/x", b"")
     obstore.put(store, "a/targets", b"")
@@ -214,6 +231,16 @@ def test_of_two_that_begin_at_once_one_wins(
     with pytest.raises(InvalidInputError, match="exists"):
         ObjectTarget(place).claim()
     assert names(store) == {"a/target/late"}
+
+
+def test_a_store_that_replaces_what_it_is_to_create_is_no_place(
+    store: MemoryStore, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda *given, **options: put(*given, **{**options, "mode": "overwrite"}))
+    with pytest.raises(UnsupportedError, match="NO_CREATE_ONLY_PUT"):
+        ObjectTarget(place).claim()
+    assert names(store) == set()
 
 
 @pytest.mark.parametrize("path", ["", "/x", "../x", "a/../x", "a//b", "a/", "edit.json", UNFINISHED_FILE])
