@@ -288,6 +288,20 @@ def test_a_file_of_the_source_that_is_gone_is_a_change(place: Location, tmp_path
             copy_files([CopiedFile(folder, name, name, 4)], target)
 
 
+def test_odd_names_arrive_as_they_are(store: MemoryStore, place: Location, tmp_path: Path) -> None:
+    odd = ["a b", "100%", "%20", "ü", "e\u0301", "#?&=", "'\"", "b..", "x" * 200]
+    for name in odd:
+        (tmp_path / name).write_bytes(name.encode())
+    folder = folder_at(parse_location(str(tmp_path)))
+    with new_target(place) as target:
+        copy_files([CopiedFile(folder, name, f"in/{name}") for name in odd], target)
+        with target.shown(locally=False) as shown:
+            inside = folder_at(parse_location(shown)).at("in")
+            assert {name: inside.read_once(name) for name in inside.files()} == {name: name.encode() for name in odd}
+        target.publish(b"{}", (), None)
+    assert {name for name in odd if content(store, f"a/target/in/{name}") == name.encode()} == set(odd)
+
+
 def test_a_copy_of_another_size_is_a_change(store: MemoryStore, place: Location, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     folder = folder_at(parse_location(str(tmp_path)))
