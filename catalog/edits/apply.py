@@ -37,6 +37,7 @@ from statestore.formats.engine import Source, StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.folder import MAX_SMALL_BYTES
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import in_order, processors
 
@@ -123,9 +124,16 @@ def apply_edit(
         before.check(with_copied(files_of(source), place, copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))
+        content = receipt_bytes(receipt)
+        if len(content) > MAX_SMALL_BYTES:
+            raise InvalidInputError(
+                ErrorCode.EDIT_REFUSED,
+                f"{made.path}: the receipt has {len(content)} bytes, expected at most {MAX_SMALL_BYTES}, which can be "
+                "read again; leave out keep_rows and keep_statements, or make several edits",
+            )
         root = local_root(source)
         mode = None if root is None or not root.is_dir() else root.stat().st_mode
-        made.publish(receipt_bytes(receipt), plan.stages(), mode)
+        made.publish(content, plan.stages(), mode)
     return _delivered(plan, made, receipt)
 
 

@@ -24,7 +24,7 @@ from statestore.catalog.edits.target_errors import source_changed, wrong_plan
 from statestore.catalog.edits.target_folder import TargetFolder
 from statestore.formats.edits import CopiedFile
 from statestore.formats.errors import ConflictError
-from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.reading_threads import in_order, processors
 from statestore.formats.places.regular_files import open_regular
@@ -116,6 +116,8 @@ def _copied_locally(target: TargetFolder, file: CopiedFile, place: Path) -> Copi
         source = open_regular(path)
     except FileNotFoundError as error:
         raise _changed(f"{path} is gone") from error
+    except OSError as error:
+        raise storage_error(error, "copy", path) from error
     try:
         with disk_errors("copy", path):
             status = os.fstat(source)

@@ -20,7 +20,7 @@ from statestore.catalog.edits.target_errors import source_changed
 from statestore.catalog.log.storage_objects import PART_BYTES
 from statestore.formats.edits import CopiedFile
 from statestore.formats.errors import StateStoreError
-from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import AZURE, GCS, OBJECT_SCHEMES, S3, bucket_of, open_location
 from statestore.formats.places.object_clients import object_client, repeated
@@ -120,8 +120,9 @@ def _opened(file: CopiedFile) -> IO[bytes]:
     if not file.folder.is_local:
         return file.folder.fresh().stream(file.name)
     path = f"{file.folder.path}/{file.name}"
-    with disk_errors("copy", path):
-        try:
-            return os.fdopen(open_regular(path), "rb")
-        except FileNotFoundError as error:
-            raise source_changed([f"{path} is gone"]) from error
+    try:
+        return os.fdopen(open_regular(path), "rb")
+    except FileNotFoundError as error:
+        raise source_changed([f"{path} is gone"]) from error
+    except OSError as error:
+        raise storage_error(error, "copy", path) from error

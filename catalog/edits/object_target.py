@@ -30,7 +30,7 @@ from statestore.catalog.log.storage import StorageExistsError, UnsettledError
 from statestore.catalog.log.storage_objects import PART_BYTES, ObjectStorage
 from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.locations import Location
@@ -150,13 +150,23 @@ class ObjectTarget:
     # Beginning and end
 
     def claim(self) -> None:
-        """Take the place, where there is nothing. Raises InvalidInputError TARGET_EXISTS."""
+        """Take the place, where there is nothing.
+
+        Raises InvalidInputError TARGET_EXISTS, UnsupportedError NO_CREATE_ONLY_PUT.
+        """
         refuse_objects(self.location)
         about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time_ns() // 1000}
         try:
             self.storage.create(UNFINISHED_FILE, json.dumps(about).encode())
         except StorageExistsError:
             _refuse_claimed(self.location)
+        if self.storage.tries_to_create(UNFINISHED_FILE, b"{}"):
+            self.storage.delete(UNFINISHED_FILE)
+            raise UnsupportedError(
+                ErrorCode.NO_CREATE_ONLY_PUT,
+                f"{self.path}: the object store overwrites an object although it was told to create one; write the "
+                "target to a local directory, or to a store with conditional puts",
+            )
         if names_at(self.location) != [UNFINISHED_FILE]:  # of a writer who looked before the claim was there
             self.storage.delete(UNFINISHED_FILE)
             raise target_exists(self.path)
@@ -286,7 +296,7 @@ def _refuse_claimed(location: Location) -> NoReturn:
         who = f" by process {int(about['process'])} on {str(about['host'])[:80]!r} at {format_time(int(about['time']))}"
     raise InvalidInputError(
         ErrorCode.TARGET_EXISTS,
-        f"{location}: an edit to this target was begun{who}, and has not ended: {UNFINISHED_FILE} is there, and the "
-        f"rest may not be whole. Wait for that edit, or if it was killed, remove all objects below {location}/, or "
+        f"{location}: an edit to this target was begun{who}, and has not ended: {UNFINISHED_FILE} is there, and "
+        f"the rest may not be whole. Wait for that edit, or if it was killed, remove all objects below {location}/, or "
         "name another target",
     )

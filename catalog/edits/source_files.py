@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,18 @@ def with_copied(listed: SourceFiles, place: Location | None, files: Iterable[Cop
     found = dict(listed.found)
     base = None if place is None or place.is_local else _path_in_storage(place)
     whole: dict[str, Folder] = {}
+    root = None if listed.root is None else os.path.realpath(listed.root)
+
+    @cache
+    def is_listed(path: str) -> bool:
+        """Return whether a local folder lies below the root: not by a link, which the listing does not follow."""
+        inside = Path(path).is_relative_to(listed.root or path)
+        return inside and os.path.realpath(path) == os.path.normpath(f"{root}/{os.path.relpath(path, listed.root)}")
+
     folders: dict[str, tuple[Folder, set[str]]] = {}
     for file in files:
         folder = file.folder
-        if folder.is_local and listed.root is not None and Path(folder.path).is_relative_to(listed.root):
+        if folder.is_local and listed.root is not None and is_listed(folder.path):
             continue
         if base is not None and not folder.is_local and f"{folder.path}/".startswith(f"{base}/"):
             whole[base] = folder

@@ -106,7 +106,8 @@ class TargetFolder:
             stream.write(receipt)
         with disk_errors("make durable", self.root):
             if mode is not None:
-                Path(self.root).chmod(stat.S_IMODE(mode) & _MODE)
+                # A job writes there, and a folder that its owner cannot write to cannot be renamed either.
+                Path(self.root).chmod(stat.S_IMODE(mode) & _MODE | stat.S_IRWXU)
             sync_tree(self.root)
         refuse_existing(self.path)
         try:

@@ -1,8 +1,9 @@
-"""An edit of state is killed at any of a hundred moments: the source is as it was, the target whole or absent."""
+"""An edit of a job's state is killed at any of many moments: its source is as it was, its target absent or whole."""
 
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.errors import InvalidInputError, NotFoundError
 
 TRIALS = "faults.trials.job_edit_trials"
-MOMENTS = [3, pytest.param(100, marks=pytest.mark.slow)]
-SAVEPOINT = ("hashmap", "savepoint-")
+MOMENTS = [2, pytest.param(100, marks=pytest.mark.slow)]
+CHECKPOINT = ("unaligned", "chk-")
 OF_FLINK = 'DELETE FROM "kv-long.history"'
 OF_SPARK = "DELETE FROM state WHERE key.k = 'key-06-éé'"
 Rows = dict[str, list[str]]
@@ -42,30 +43,32 @@ def moments(total: int, wanted: int) -> list[int]:
 
 
 @pytest.mark.parametrize("wanted", MOMENTS)
-def test_a_savepoint_on_a_disk(tmp_path: Path, wanted: int) -> None:
-    run_name, form = SAVEPOINT
+def test_a_checkpoint_of_flink_on_a_disk(tmp_path: Path, wanted: int) -> None:
+    run_name, form = CHECKPOINT
     place = next(str(each["path"]) for each in manifest(run_name)["snapshots"] if form in each["path"])
-    shutil.copytree(fixture(run_name) / place, tmp_path / "source")
-    before, target = tree(tmp_path / "source"), tmp_path / "target"
-    counted = run("on_disk", root=str(tmp_path), way="never", at=1, text=OF_FLINK)
+    job = Path(place).parent
+    shutil.copytree(fixture(run_name) / job, tmp_path / job)
+    before, target = tree(tmp_path / job), tmp_path / "target"
+    edit = partial(run, "on_disk", root=str(tmp_path), source=place, text=OF_FLINK)
+    counted = edit(way="never", at=1)
     assert counted.bad is None, counted.bad
     expected = rows(target)
     assert expected["kv-long.history"] == []
     shutil.rmtree(target)
     for at in moments(counted.value, wanted):
-        ended = run("on_disk", root=str(tmp_path), way="kill", at=at, text=OF_FLINK)
+        ended = edit(way="kill", at=at)
         assert ended.signal is not None, (at, ended)
-        assert tree(tmp_path / "source") == before, at
+        assert tree(tmp_path / job) == before, at
         if target.exists():
             assert (target / "edit.json").exists() and rows(target) == expected, at
             shutil.rmtree(target)
-    again = run("on_disk", root=str(tmp_path), way="never", at=1, text=OF_FLINK)
+    again = edit(way="never", at=1)
     assert again.bad is None and rows(target) == expected
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([job.name, "target"])
 
 
 @pytest.mark.parametrize("wanted", MOMENTS)
-def test_a_checkpoint_in_an_object_store(s3_server: S3Server, wanted: int) -> None:
+def test_a_checkpoint_of_spark_in_an_object_store(s3_server: S3Server, wanted: int) -> None:
     """The next edit to the same target says what there is; once it is removed, the edit succeeds."""
     bucket, prefix = s3_server.folder / BUCKET, f"killed-{wanted}"
     checkpoint = checkpoint_path("spark4.3.0-agg__hdfs")

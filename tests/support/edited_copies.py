@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,15 @@ class FolderTarget:
         return file.open("xb")
 
 
-def write_copy(plan: EditPlan, folder: Path) -> dict[str, int]:
-    """Write what a plan says; return the sizes of the files that are not copies. No file may be written twice."""
+def write_copy(plan: EditPlan, folder: Path, *, by_tasks: bool = False) -> dict[str, int]:
+    """Write what a plan says; return the sizes of the files that are not copies. No file may be written twice.
+
+    ``by_tasks``: each part is written by a copy of the plan.
+    """
     target, sizes = FolderTarget(folder), dict[str, int]()
     for part in plan.parts():
-        sizes.update(plan.write(part, target))
+        one: EditPlan = pickle.loads(pickle.dumps(plan)) if by_tasks else plan
+        sizes.update(one.write(pickle.loads(pickle.dumps(part)), target))
     for each in plan.copied():
         (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
         assert not (folder / each.path).exists(), each.path

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.engines.toy_edits import BEFORE, NOW, Model, edits_between, opened, read, same, tree, write_source
 from support.properties import few_or_many
 
+from statestore.catalog.edits import apply, target_folder
 from statestore.catalog.edits.apply import EditProgress, apply_edit
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.error_codes import ErrorCode
@@ -79,6 +80,26 @@ def test_copies_keep_times_and_rights(source: Path, tmp_path: Path) -> None:
     assert (tmp_path / "target").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_read_only_source_gives_a_target_that_a_job_can_write_to(source: Path, tmp_path: Path) -> None:
+    source.chmod(0o555)
+    (source / "1.json").chmod(0o444)
+    try:
+        edit(source, tmp_path / "target")
+    finally:
+        source.chmod(0o755)
+    assert (tmp_path / "target").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "target" / "1.json").stat().st_mode & 0o777 == 0o444
+
+
+def test_a_receipt_that_nobody_could_read_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply, "MAX_SMALL_BYTES", 1000)
+    with pytest.raises(InvalidInputError, match=r"the receipt has \d+ bytes.*leave out keep_rows"):
+        edit(source, tmp_path / "target", keep_rows=True)
+    assert nothing_beside(tmp_path, "source")
+
+
 def test_progress_is_told(source: Path, tmp_path: Path) -> None:
     heard: list[EditProgress] = []
     edit(source, tmp_path / "target", progress=heard.append)
@@ -115,6 +136,17 @@ def test_a_target_in_the_source_is_refused(source: Path, tmp_path: Path, below: 
         edit(source, source / below)
     assert raised.value.code == ErrorCode.TARGET_EXISTS
     assert tree(source) == before
+
+
+def test_a_folder_of_the_source_is_known_by_another_path(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below a mount, or in other letters where a file system does not tell them apart: no link is followed."""
+    (tmp_path / "other").symlink_to(source)
+    monkeypatch.setattr(os.path, "realpath", os.path.abspath)
+    with pytest.raises(InvalidInputError, match="lies in the folder"):
+        target_folder.refuse_inside(str(tmp_path / "other" / "target"), str(source))
+    target_folder.refuse_inside(str(tmp_path / "target"), str(source))
 
 
 def test_a_target_that_appears_meanwhile_is_kept(source: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from statestore.catalog.edits.object_target import ObjectTarget
 from statestore.catalog.edits.targets import new_target, refuse_around, target_location
 from statestore.formats.edits import UNFINISHED_FILE, CopiedFile
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError
+from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError, StorageError, UnsupportedError
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location, parse_location
 
@@ -180,6 +180,23 @@ def _begun(place: Location) -> Iterator[Any]:
         yield target
 
 
+def test_a_claim_that_cannot_be_removed_is_told(
+    store: MemoryStore, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target is whole then, and stays."""
+
+    def refuse(*_: object) -> None:
+        raise InvalidInputError(ErrorCode.NO_ACCESS, "refused")
+
+    with pytest.raises(StorageError, match=r"is whole, but for edit.unfinished"), new_target(place) as target:
+        write(target, "state/1", b"1")
+        write(target.last_files, "commits/0", b"done")
+        monkeypatch.setattr(type(target.storage), "delete_many", refuse)
+        target.publish(b"{}", (), None)
+    found = {f"a/target/{name}" for name in ("state/1", "commits/0", "edit.json", UNFINISHED_FILE)}
+    assert names(store) == found
+
+
 def test_a_name_that_begins_alike_is_another_place(store: MemoryStore, place: Location) -> None:
     obstore.put(store, "a/target-2/x", b"")
     obstore.put(store, "a/targets", b"")
@@ -214,6 +231,16 @@ def test_of_two_that_begin_at_once_one_wins(
     with pytest.raises(InvalidInputError, match="exists"):
         ObjectTarget(place).claim()
     assert names(store) == {"a/target/late"}
+
+
+def test_a_store_that_replaces_what_it_is_to_create_is_no_place(
+    store: MemoryStore, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda *given, **options: put(*given, **{**options, "mode": "overwrite"}))
+    with pytest.raises(UnsupportedError, match="NO_CREATE_ONLY_PUT"):
+        ObjectTarget(place).claim()
+    assert names(store) == set()
 
 
 @pytest.mark.parametrize("path", ["", "/x", "../x", "a/../x", "a//b", "a/", "edit.json", UNFINISHED_FILE])
@@ -259,6 +286,20 @@ def test_a_file_of_the_source_that_is_gone_is_a_change(place: Location, tmp_path
     for folder, name in ((folder_at(parse_location(str(tmp_path))), "gone"), (Folder(storage, ""), "gone")):
         with pytest.raises((ConflictError, StateStoreError), match="gone"), new_target(place) as target:
             copy_files([CopiedFile(folder, name, name, 4)], target)
+
+
+def test_odd_names_arrive_as_they_are(store: MemoryStore, place: Location, tmp_path: Path) -> None:
+    odd = ["a b", "100%", "%20", "ü", "e\u0301", "#?&=", "'\"", "b..", "x" * 200]
+    for name in odd:
+        (tmp_path / name).write_bytes(name.encode())
+    folder = folder_at(parse_location(str(tmp_path)))
+    with new_target(place) as target:
+        copy_files([CopiedFile(folder, name, f"in/{name}") for name in odd], target)
+        with target.shown(locally=False) as shown:
+            inside = folder_at(parse_location(shown)).at("in")
+            assert {name: inside.read_once(name) for name in inside.files()} == {name: name.encode() for name in odd}
+        target.publish(b"{}", (), None)
+    assert {name for name in odd if content(store, f"a/target/in/{name}") == name.encode()} == set(odd)
 
 
 def test_a_copy_of_another_size_is_a_change(store: MemoryStore, place: Location, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from statestore.catalog.edits.receipt import Receipt
 from statestore.catalog.edits.target_folder import TargetFolder
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, StateStoreError
+from statestore.formats.errors import ConflictError, StateStoreError, StorageError
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import parse_location
 
@@ -230,6 +230,29 @@ def test_a_source_that_changes_is_refused(source: Path, tmp_path: Path, change: 
         apply_edit(opened(source), 2, edits_between(NOW, AFTER), str(tmp_path / "target"), progress=listen)
     assert raised.value.code == ErrorCode.SOURCE_CHANGED
     assert told in str(raised.value) and "stop the job" in str(raised.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_a_change_behind_a_link_is_noticed(source: Path, tmp_path: Path) -> None:
+    (source / "queues").rename(tmp_path / "elsewhere")
+    (source / "queues").symlink_to(tmp_path / "elsewhere")
+
+    def listen(event: EditProgress) -> None:
+        if event.step == "verifying":
+            append(tmp_path / "elsewhere" / "1-0.json")
+
+    with pytest.raises(ConflictError, match=r"1-0.json was written"):
+        apply_edit(opened(source), 2, edits_between(NOW, AFTER), str(tmp_path / "target"), progress=listen)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "source"]
+
+
+def test_a_source_that_cannot_be_read_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(copied_files, "open_regular", refuse)
+    with pytest.raises(StorageError, match=rf"{source}/.*json: cannot copy: Permission denied"):
+        apply_edit(opened(source), 2, edits_between(NOW, AFTER), str(tmp_path / "target"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 

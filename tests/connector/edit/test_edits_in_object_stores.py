@@ -193,3 +193,18 @@ def test_a_bucket_that_is_not_there_is_named(s3_server: S3Server) -> None:
         statestore.edit(checkpoint_path("spark4.3.0-agg__hdfs"), s3_server.warehouse("target", "nowhere")) as edit,
     ):
         edit.sql("DELETE FROM state WHERE key.k = 'key-06-éé'")
+
+
+@pytest.mark.parametrize("kind", mostly_slow(["gcs", "azure"], ["azure"]))
+def test_other_stores_get_the_same_target(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    server = request.getfixturevalue(f"{kind}_server")
+    case = CASES["deltas"]
+    place, target = case.place(tmp_path), server.warehouse("edited/mended")
+    for into in (str(tmp_path / "local"), target):
+        with statestore.edit(place, into) as edit:
+            edit.sql(case.text)
+    store = client(server)
+    expected = comparable(files(tmp_path / "local"), case, "", {})
+    assert comparable(objects(store, "edited/mended"), case, "", {}) == expected
+    with pytest.raises(InvalidInputError, match="TARGET_EXISTS"):
+        statestore.edit(place, target)

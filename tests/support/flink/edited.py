@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import pyarrow as pa
 
@@ -14,22 +11,7 @@ from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.flink.edit_plan import FlinkEditPlan, edit_plan
 from statestore.formats.flink.edits.key_search import in_schema
 from statestore.formats.flink.source import FlinkSource
-
-
-@dataclass(frozen=True)
-class FolderTarget:
-    """A target that is a folder of this machine."""
-
-    folder: Path
-
-    @property
-    def path(self) -> str:
-        return str(self.folder)
-
-    def create(self, path: str) -> IO[bytes]:
-        place = self.folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place.open("xb")
+from support.edited_copies import write_copy
 
 
 def planned(
@@ -52,24 +34,10 @@ def planned(
 def written(plan: FlinkEditPlan, folder: Path, *, by_tasks: bool = False) -> FlinkSource:
     """Carry out a plan in a new folder, and open it. ``by_tasks``: each part is written by a copy of the plan."""
     folder.mkdir()
-    target = FolderTarget(folder)
-    sizes: dict[str, int] = {}
-    for copied in plan.copied():
-        with copied.folder.stream(copied.name) as stream, target.create(copied.path) as out:
-            while piece := stream.read(1 << 20):
-                out.write(piece)
-    for part in plan.parts():
-        one: FlinkEditPlan = pickle.loads(pickle.dumps(plan)) if by_tasks else plan
-        sizes |= one.write(pickle.loads(pickle.dumps(part)), target)
-    sizes |= plan.finish(target)
-    check_sizes(folder, sizes)
+    write_copy(plan, folder, by_tasks=by_tasks)
     opened = plan.opened(str(folder))
     assert isinstance(opened, FlinkSource)
     return opened
-
-
-def check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
-    assert {name: (folder / name).stat().st_size for name in sizes} == dict(sizes)
 
 
 def state_edit(source: FlinkSource, state: str, removed: pa.Table, added: pa.Table) -> StateEdit:

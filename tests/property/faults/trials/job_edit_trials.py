@@ -15,10 +15,10 @@ from faults.library import CHANGING, Faults
 from statestore.connector.edit.edit import edit
 
 
-def on_disk(root: str, way: str, at: int, text: str) -> int:
-    """Edit ``source`` into ``target``, both below ``root``, and return the number of calls that change files."""
+def on_disk(root: str, source: str, way: str, at: int, text: str) -> int:
+    """Edit a path into ``target``, both below ``root``, and return the number of calls that change files."""
     folder, faults = Path(root), Faults()
-    with edit(folder / "source", folder / "target") as made:
+    with edit(folder / source, folder / "target") as made:
         made.sql(text)
         faults.below(folder)
         faults.arm(list(CHANGING), way, at, 0)
