@@ -66,11 +66,15 @@ RECORDS = pa.schema(
 
 @dataclass(frozen=True)
 class TopicRecords:
-    """Records for a topic (RECORDS), in the order in which they are to be written, and what to know about them."""
+    """Records for a topic (RECORDS), in the order in which they are to be written, and what to know about them.
+
+    ``needs_restore``: a store that goes on from its files would not apply all of them, as one that is restored does.
+    """
 
     topic: str
     records: pa.Table
     notes: tuple[str, ...] = ()
+    needs_restore: bool = False
 
     @property
     def erased(self) -> int:
@@ -130,7 +134,7 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
             f"{store.where}: its retention was not given (option retention), so it was not checked that no row of the "
             "edit has expired; the application drops those that have"
         )
-    return TopicRecords(store.topic, found, tuple(notes))
+    return TopicRecords(store.topic, found, tuple(notes), erases_all and bool(len(found)) and store.kind.has_past)
 
 
 def is_set(options: EditOptions, name: str) -> bool:
