@@ -175,8 +175,11 @@ def shared_notes(application: str, written: Mapping[str, TopicRecords]) -> list[
         "application does not read them, and overwrites them.",
         "If it runs with exactly_once_v2, let it close, or wait transaction.timeout.ms: an open transaction of it "
         "holds back the records of the edit, which have a transactional.id of their own.",
-        "Local state directories may be kept: at its start the application applies what its changelogs have gained, "
-        "and standby replicas do the same.",
+        "Delete the state directories of the application on every machine before it starts, so that it restores its "
+        "stores: after a restart a versioned store does not find its earlier versions, and would keep those that go."
+        if any(each.needs_restore for each in written.values())
+        else "Local state directories may be kept: at its start the application applies what its changelogs have "
+        "gained, and standby replicas do the same.",
     ]
     if any(each.erased for each in written.values()):
         found.append(

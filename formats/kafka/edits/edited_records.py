@@ -8,8 +8,7 @@ first one that the store still accepts, and in other stores a row goes at the ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,8 @@ from statestore.formats.kafka.columns.record_encoders import (
     kept_timestamps,
     record_keys,
 )
-from statestore.formats.kafka.columns.schema_encoders import Stored, has_id
+from statestore.formats.kafka.columns.schema_encoders import Stored as StoredCells
+from statestore.formats.kafka.columns.schema_encoders import has_id
 from statestore.formats.kafka.columns.serde_encoders import encoded
 from statestore.formats.kafka.columns.time_columns import window_ends
 from statestore.formats.kafka.edits.edited_store import (
@@ -44,7 +44,7 @@ from statestore.formats.kafka.edits.edited_store import (
     stream_time,
     user_keys,
 )
-from statestore.formats.kafka.edits.edited_units import StoredRow, cells_of_rows, found_units, rows_of
+from statestore.formats.kafka.edits.edited_units import FoundRows, Stored, found_rows, rows_of, same_cells
 from statestore.formats.kafka.edits.partitioning import fitting_counts, murmur2, partitions_of
 from statestore.formats.kafka.stores.visibility import EXPIRED, is_visible, marks_expired
 from statestore.formats.kernels.arrays import Ints
@@ -66,25 +66,20 @@ RECORDS = pa.schema(
 
 @dataclass(frozen=True)
 class TopicRecords:
-    """Records for a topic (RECORDS), in the order in which they are to be written, and what to know about them."""
+    """Records for a topic (RECORDS), in the order in which they are to be written, and what to know about them.
+
+    ``needs_restore``: a store that goes on from its files would not apply all of them, as one that is restored does.
+    """
 
     topic: str
     records: pa.Table
     notes: tuple[str, ...] = ()
+    needs_restore: bool = False
 
     @property
     def erased(self) -> int:
         """The number of records that delete."""
         return int(self.records.column("value").null_count)
-
-
-@dataclass
-class _Plan:
-    """The parts of an edit: rows to delete, and positions of added rows with the record they replace, if any."""
-
-    erased: list[StoredRow] = field(default_factory=list)
-    kept: list[tuple[int, StoredRow]] = field(default_factory=list)
-    new: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -105,17 +100,17 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
     """
     check_editable(store)
     added = rows_of(store, edit.added)
-    plan = _planned(store, edit)
+    plan = found_rows(store, edit)
     notes: list[str] = []
     times = _Times(store)
     erases_all = is_set(options, ERASE_HISTORY)
     parts = [_deletes(store, plan.erased, now, times, notes, newest_alone=not erases_all)]
-    if store.kind.has_past and plan.erased and erases_all:
+    if store.kind.has_past and len(plan.erased) and erases_all:
         parts.append(_earlier_deletes(store, plan.erased, times, notes))
     if len(added):
-        chosen = [number for number, _ in plan.kept] + plan.new
+        chosen = np.concatenate([plan.kept_by, plan.new])
         keys, partition = _places(store, plan, added, options, notes)
-        rows = added.take(pa.array(chosen, pa.int64()))
+        rows = added.take(pa.array(chosen))
         parts.append(_puts(store, plan, rows, keys, partition, now))
         _check_times(store, plan, rows, parts[-1], times, options)
         _check_derived(store, edit, chosen, rows, options)
@@ -130,7 +125,7 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
             f"{store.where}: its retention was not given (option retention), so it was not checked that no row of the "
             "edit has expired; the application drops those that have"
         )
-    return TopicRecords(store.topic, found, tuple(notes))
+    return TopicRecords(store.topic, found, tuple(notes), erases_all and bool(len(found)) and store.kind.has_past)
 
 
 def is_set(options: EditOptions, name: str) -> bool:
@@ -141,25 +136,6 @@ def is_set(options: EditOptions, name: str) -> bool:
             ErrorCode.INVALID_OPTION, f"setting {name} is {shown(options.settings[name])}; expected true or false"
         )
     return text == "true"
-
-
-def _planned(store: EditedStore, edit: StateEdit) -> _Plan:
-    plan = _Plan()
-    for unit in found_units(store, edit).values():
-        if not unit.added:
-            plan.erased += unit.stored
-        elif len(unit.added) > 1:
-            raise store.refused(
-                f"the edit adds {len(unit.added)} rows with one {' and '.join(store.unit)}, expected one"
-            )
-        elif len(unit.stored) > 1:
-            places = ", ".join(f"partition {row.partition} as {row.key.hex()}" for row in unit.stored)
-            raise store.refused(f"a row that changes is there several times: {places}; delete the rows, or leave them")
-        elif unit.stored:
-            plan.kept.append((unit.added[0], unit.stored[0]))
-        else:
-            plan.new.append(unit.added[0])
-    return plan
 
 
 # Deletes
@@ -190,12 +166,14 @@ class _Times:
 
 
 def _deletes(
-    store: EditedStore, rows: Sequence[StoredRow], now: int, times: _Times, notes: list[str], *, newest_alone: bool
+    store: EditedStore, rows: Stored, now: int, times: _Times, notes: list[str], *, newest_alone: bool
 ) -> _Written:
     moments = np.full(len(rows), now, np.int64)
-    if store.kind.has_past and rows:
-        begin = _cells(store, rows, "valid_from") // 1000
-        least = np.array([times.oldest(row.partition) for row in rows], np.int64)
+    if store.kind.has_past and len(rows):
+        begin = rows.milliseconds("valid_from")
+        least = np.empty(len(rows), np.int64)
+        for partition in np.unique(rows.partition).tolist():
+            least[rows.partition == partition] = times.oldest(partition)
         moments = np.maximum(begin, least)
         late = int(np.count_nonzero(begin < least))
         if newest_alone:
@@ -208,22 +186,21 @@ def _deletes(
                 f"{store.where}: {late} deleted versions are older than the history retention, so they end at the "
                 "first moment that the store accepts, and what was before it stays in its history until it expires"
             )
-    keys = pa.array([row.key for row in rows], pa.binary())
-    return _tombstones(np.array([row.partition for row in rows], np.int64), moments, keys)
+    return _tombstones(rows.partition, moments, rows.key)
 
 
 def _tombstones(partition: Ints, moments: Ints, keys: pa.Array) -> _Written:
     return _Written(partition, moments, keys, pa.nulls(len(keys), pa.binary()), empty_headers(len(keys)))
 
 
-def _earlier_deletes(store: EditedStore, rows: Sequence[StoredRow], times: _Times, notes: list[str]) -> _Written:
+def _earlier_deletes(store: EditedStore, rows: Stored, times: _Times, notes: list[str]) -> _Written:
     """The deletes of versions before the newest one: each at the time of the version, whose place it takes.
 
     What was before the first moment that the store accepts is out of reach, and so of its queries.
     """
     found = [_tombstones(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.binary()))]
     for log in store.logs:
-        keys = pa.array([row.key for row in rows if row.partition == log.partition], pa.binary())
+        keys = rows.key.filter(pa.array(rows.partition == log.partition))
         if not len(keys):
             continue
         oldest = times.oldest(log.partition)
@@ -240,26 +217,20 @@ def _earlier_deletes(store: EditedStore, rows: Sequence[StoredRow], times: _Time
     return written
 
 
-def _cells(store: EditedStore, rows: Sequence[StoredRow], name: str) -> Ints:
-    at = store.schema.names.index(name)
-    return np.array([row.cells[at] for row in rows], np.int64)
-
-
 # Rows that come
 
 
 def _places(
-    store: EditedStore, plan: _Plan, added: pa.RecordBatch, options: EditOptions, notes: list[str]
+    store: EditedStore, plan: FoundRows, added: pa.RecordBatch, options: EditOptions, notes: list[str]
 ) -> tuple[pa.Array, Ints]:
     """The keys and partitions of the records: those of now, and for new rows those of the serde and the partitioner."""
-    stored = pa.array([row.key for _, row in plan.kept], pa.binary())
-    partition = np.array([row.partition for _, row in plan.kept], np.int64)
-    if not plan.new:
+    stored, partition = plan.kept.key, plan.kept.partition
+    if not len(plan.new):
         return stored, partition
     store.given(KEY_SERDE)
-    rows = added.take(pa.array(plan.new, pa.int64()))
+    rows = added.take(pa.array(plan.new))
     sample = sample_of(store, is_key=True) if has_id(store.form.key_serde) else None
-    own = encoded(store.form.key_serde, rows.column("key"), f"{store.where}, column key", Stored(None, sample))
+    own = encoded(store.form.key_serde, rows.column("key"), f"{store.where}, column key", StoredCells(None, sample))
     keys = record_keys(store.kind, own, rows)
     placed = partitions_of(murmur2(cells_of(own)), _count(store, options, notes))
     return pa.concat_arrays([stored, keys]), np.concatenate([partition, placed])
@@ -313,7 +284,9 @@ def _other_partitioner(store: EditedStore, among: str) -> InvalidInputError:
     )
 
 
-def _puts(store: EditedStore, plan: _Plan, rows: pa.RecordBatch, keys: pa.Array, partition: Ints, now: int) -> _Written:
+def _puts(
+    store: EditedStore, plan: FoundRows, rows: pa.RecordBatch, keys: pa.Array, partition: Ints, now: int
+) -> _Written:
     kept = kept_timestamps(store.kind, rows)
     if kept is not None and (kept < 0).any():
         name = "valid_from" if store.kind.has_past else "timestamp"
@@ -322,33 +295,31 @@ def _puts(store: EditedStore, plan: _Plan, rows: pa.RecordBatch, keys: pa.Array,
     return _Written(partition, moments, keys, _values(store, plan, rows), kept_headers(store.kind, rows))
 
 
-def _values(store: EditedStore, plan: _Plan, rows: pa.RecordBatch) -> pa.Array:
+def _values(store: EditedStore, plan: FoundRows, rows: pa.RecordBatch) -> pa.Array:
     """The bytes of the values: those of the replaced record where the value stays."""
-    column = rows.column("value")
+    column, count = rows.column("value"), len(plan.kept)
     if column.null_count and not pa.types.is_null(column.type):
         raise store.refused("found a null value in a row, which is how Kafka deletes; delete the row, or give a value")
-    at = store.schema.names.index("value")
-    own = [cell for (cell,) in cells_of_rows(rows, ["value"])]
-    same = [own[number] == row.cells[at] for number, (_, row) in enumerate(plan.kept)]
-    changed = [number for number in range(len(rows)) if number >= len(same) or not same[number]]
-    values: list[Any] = [row.value for _, row in plan.kept] + [None] * len(plan.new)
-    if changed:
-        store.given(VALUE_SERDE)
-        sample = sample_of(store) if has_id(store.form.value_serde) else None
-        replaced = Stored(pa.array([values[number] for number in changed], pa.binary()), sample)
-        fresh = encoded(
-            store.form.value_serde, column.take(pa.array(changed)), f"{store.where}, column value", replaced
-        ).to_pylist()
-        for number, value in zip(changed, fresh, strict=True):
-            values[number] = value
-    return pa.array(values, pa.binary())
+    own = pa.concat_arrays([plan.kept.value, pa.nulls(len(plan.new), pa.binary())])
+    fresh = np.ones(len(rows), bool)
+    fresh[:count] = ~same_cells(plan.kept.rows.column("value"), column.slice(0, count))
+    if not fresh.any():
+        return own
+    store.given(VALUE_SERDE)
+    mask = pa.array(fresh)
+    sample = sample_of(store) if has_id(store.form.value_serde) else None
+    replaced = StoredCells(own.filter(mask), sample)
+    found = encoded(store.form.value_serde, column.filter(mask), f"{store.where}, column value", replaced)
+    places = np.arange(len(rows))
+    places[fresh] = len(rows) + np.arange(len(found))
+    return pa.concat_arrays([own, found]).take(pa.array(places))
 
 
 # What the application would drop at once, or what a reader computes
 
 
 def _check_times(
-    store: EditedStore, plan: _Plan, rows: pa.RecordBatch, written: _Written, times: _Times, options: EditOptions
+    store: EditedStore, plan: FoundRows, rows: pa.RecordBatch, written: _Written, times: _Times, options: EditOptions
 ) -> None:
     if store.kind.has_past:
         _check_versions(store, plan, written, times)
@@ -362,26 +333,28 @@ def _check_times(
                 _check_segments(store, store.retention, partition, own, times.of(partition), options)
 
 
-def _check_versions(store: EditedStore, plan: _Plan, written: _Written, times: _Times) -> None:
+def _check_versions(store: EditedStore, plan: FoundRows, written: _Written, times: _Times) -> None:
     begin = np.full(len(written.timestamp), -1, np.int64)
-    begin[: len(plan.kept)] = _cells(store, [row for _, row in plan.kept], "valid_from") // 1000
+    begin[: len(plan.kept)] = plan.kept.milliseconds("valid_from") if len(plan.kept) else 0
     for log in store.logs:
-        fresh = [n for n in range(len(plan.kept), len(begin)) if written.partition[n] == log.partition]
-        last = last_times(store, log, {written.key[n].as_py() for n in fresh}) if fresh else {}
-        for number in fresh:
-            begin[number] = last.get(written.key[number].as_py(), -1)
-    for time, partition, earlier in zip(
-        written.timestamp.tolist(), written.partition.tolist(), begin.tolist(), strict=True
-    ):
-        if time < earlier:
-            raise store.refused(
-                f"found valid_from {time} ms of a key that has a version or a delete at {earlier} ms, expected that "
-                "time or a later one: a version of the past would not be the newest"
-            )
-        if time < times.oldest(partition):
+        fresh = len(plan.kept) + np.flatnonzero(written.partition[len(plan.kept) :] == log.partition)
+        keys = written.key.take(pa.array(fresh)).to_pylist()
+        last = last_times(store, log, set(keys)) if keys else {}
+        if last:
+            begin[fresh] = [last.get(key, -1) for key in keys]
+    early = np.flatnonzero(written.timestamp < begin)
+    if len(early):
+        time, there = int(written.timestamp[early[0]]), int(begin[early[0]])
+        raise store.refused(
+            f"found valid_from {time} ms of a key that has a version or a delete at {there} ms, expected that time or "
+            "a later one: a version of the past would not be the newest"
+        )
+    for partition in np.unique(written.partition).tolist():
+        oldest, time = times.oldest(partition), int(written.timestamp[written.partition == partition].min())
+        if time < oldest:
             raise store.refused(
                 f"found valid_from {time} ms in partition {partition}, and the store ignores versions from before "
-                f"{times.oldest(partition)} ms (stream time less history retention); give a later valid_from"
+                f"{oldest} ms (stream time less history retention); give a later valid_from"
             )
 
 
@@ -411,7 +384,7 @@ def _check_segments(
 
 
 def _check_derived(
-    store: EditedStore, edit: StateEdit, chosen: Sequence[int], rows: pa.RecordBatch, options: EditOptions
+    store: EditedStore, edit: StateEdit, chosen: Ints, rows: pa.RecordBatch, options: EditOptions
 ) -> None:
     """Raise InvalidInputError EDIT_REFUSED for columns that a reader computes, and would compute otherwise."""
     if "window_end" in rows.schema.names:
@@ -421,8 +394,8 @@ def _check_derived(
             expected = "null" if store.form.window_size is None else f"window_start and {store.form.window_size} ms"
             raise store.refused(f"found another window_end in a row than {expected}, which it is by the window size")
     if marks_expired(store.kind, store.retention) and EXPIRED in edit.added.column_names and not options.allow_late:
-        late = edit.added.column(EXPIRED).take(pa.array(chosen, pa.int64())).to_pylist()
-        if any(each is not False for each in late):
+        late = edit.added.column(EXPIRED).take(pa.array(chosen))
+        if late.null_count or pc.any(late).as_py():
             raise store.refused(f"found {EXPIRED} true or null in a row, expected false: a reader computes it")
 
 

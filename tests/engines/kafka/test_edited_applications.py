@@ -33,6 +33,7 @@ from support.kafka.running.application import (
     answers,
     running_application,
 )
+from support.kafka.running.application import rows as rows_of
 from support.kafka.running.application_reads import stores_file_of
 from support.kafka.running.broker import Broker, Record
 from support.kafka.running.random_input import START_MS, random_records
@@ -72,6 +73,19 @@ def key_of(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("key", "start", "end") if name in row)
 
 
+def keys_of(rows: list[Row]) -> list[Any]:
+    return [row["key"] for row in rows]
+
+
+def past_of(truth: Row, name: str, key: Any) -> list[Row]:
+    """The versions and the answers as of moments that a versioned store has of a key."""
+    [store] = [each for each in truth["stores"] if each["name"] == name]
+    parts = store["partitions"]
+    versions = [row for part in parts for row in part["versions"] if row["key"] == key]
+    answered = [row for part in parts for row in part["as_of"] if row["key"] == key and row["answer"] is not None]
+    return [*versions, *answered]
+
+
 def shown(rows: list[Row]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
@@ -109,7 +123,8 @@ def test_an_application_goes_on_from_the_edited_state(
     with running_application(programs, tmp_path, broker, named) as application:
         put_input(application)
         application.wait()
-        before = answers(application)
+        earlier = application.truth()
+        before = rows_of(earlier)
         application.close()
 
         source = source_at(application.state_directory, stores_file_of(application))
@@ -119,7 +134,8 @@ def test_an_application_goes_on_from_the_edited_state(
             tables = (rows_table(source, part.name, rows) for rows in (removed, added))
             edits.append(edit_of(source, part.name, *tables))
         produced = description.config == EXACTLY_ONCE
-        named_settings = {"produce": f"kafka://{broker.address}"} if produced else {"partitions": "2"}
+        to_broker = {"produce": f"kafka://{broker.address}", "erase_history": "true"}
+        named_settings = to_broker if produced else {"partitions": "2"}
         plan = planned(source, *edits, settings=named_settings)
         target = tmp_path / "target"
         if produced:
@@ -152,7 +168,12 @@ def test_an_application_goes_on_from_the_edited_state(
 
         application.start()
         application.wait()
-        found = answers(application)
+        truth = application.truth()
+        found = rows_of(truth)
+        [erased] = [key for key in keys_of(before["menu"]) if key not in keys_of(after["menu"])]
+        assert past_of(earlier, "menu", erased)
+        if produced and wiped:  # a store that was kept does not find its earlier versions after a restart
+            assert past_of(truth, "menu", erased) == []
         assert {name: shown(rows) for name, rows in found.items()} == {
             name: shown(rows) for name, rows in after.items()
         }

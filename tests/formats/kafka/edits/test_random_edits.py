@@ -196,6 +196,7 @@ def test_the_history_of_deleted_keys_goes_with_them(seed: int, tmp_path: Path) -
     written(plan, tmp_path / "target")
     if not plan.parts():
         return
+    assert any("Delete the state directories" in note for note in plan.notes)
     records = records_in(tmp_path / "target", TOPIC)
     more = [(each["partition"], each["timestamp"], each["key"], each["value"]) for each in records]
     before, after = accepted(log), accepted([*log, *more])
