@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.formats.notices import is_verification
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.kept_results import kept_result
-from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.crc_files import side_name
+from statestore.formats.spark.providers.kept_positions import LEAST_STORED
 from statestore.formats.spark.providers.stored_rows import KeyBounds
+from statestore.formats.values.without_pandas import arrow_numbers
 
 _MOST_KEYS = 2000
 
@@ -34,16 +36,15 @@ def kept_rows(
     None: these files or ranges are not for this way. Raises the errors of ``read``.
     """
     keys = tuple(first for first, stop in ranges if first is not None and stop == first + b"\0")
-    if not 0 < len(keys) == len(ranges) <= _MOST_KEYS or not folder.is_local or is_verification():
+    fits = 0 < len(keys) == len(ranges) <= _MOST_KEYS and sum(each.size for each in files) >= LEAST_STORED
+    if not fits or not folder.is_local or is_verification():
         return None
 
     def held() -> tuple[Sequence[pa.RecordBatch], int]:
         found = [batch for batch in read() if batch.num_rows]
-        if not found:
-            return (), 0
-        # A slice of a block would keep all of it.
-        whole = pa.concat_batches([pa.RecordBatch.from_pylist([], ROW_SCHEMA), *found])
-        return [whole], whole.nbytes + sum(map(len, keys))
+        # Rows that are a slice of a block would keep all of it.
+        whole = [batch.take(arrow_numbers(np.arange(batch.num_rows))) for batch in found]
+        return whole, sum(batch.nbytes for batch in whole) + sum(map(len, keys))
 
     names = [name for file in files for name in (file.name, side_name(file.name))]
     key = ("rows", folder.path, checksums, tuple((file.name, file.size) for file in files), keys)

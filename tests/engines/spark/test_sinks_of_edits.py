@@ -67,6 +67,7 @@ def test_a_file_sink_goes_on_after_its_entry_is_written(spark: SparkSession, tmp
 
 @pytest.mark.slow
 def test_the_interval_between_compacted_files_is_that_of_spark(spark: SparkSession) -> None:
+    assert spark._jvm is not None
     streaming = spark._jvm.org.apache.spark.sql.execution.streaming
     homes = [streaming.runtime.CompactibleFileStreamLog, streaming.CompactibleFileStreamLog]
     log = next(each for each in homes if type(each).__name__ == "JavaClass")  # its package changed
