@@ -120,7 +120,7 @@ def apply_edit(
     with new_target(location) as made, disk_errors("write", location.path):
         done = _write(plan, copied, made, progress)
         untold = verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress))
-        untold += [] if reader is None else confirm_target(plan, made.root, made.path, reader)
+        untold += [] if reader is None else confirm_target(plan, source, made.root, made.path, reader)
         before.check(with_copied(files_of(source), copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))
