@@ -93,9 +93,9 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
             spark.conf.set(name, value)
         yield
     finally:
-        for name, value in former.items():
+        for name, before in former.items():
             with contextlib.suppress(Exception):  # of a session that was stopped in between
-                spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+                spark.conf.unset(name) if before is None else spark.conf.set(name, before)
 
 
 @contextmanager
