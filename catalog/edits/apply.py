@@ -120,7 +120,7 @@ def apply_edit(
         done = _write(plan, copied, made, progress)
         with made.shown(locally=plan.opens_local_folders) as shown:
             untold = verify_target(plan, source, shown, [*edits, *followed], made.path, _heard_rows(progress))
-            untold += [] if reader is None else confirm_target(plan, shown, made.path, reader)
+            untold += [] if reader is None else confirm_target(plan, source, shown, made.path, reader)
         before.check(with_copied(files_of(source), place, copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))

@@ -87,8 +87,16 @@ def with_another_value(batch: pa.RecordBatch, state: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns[:2], numbers], schema=batch.schema)
 
 
-def failing(batch: pa.RecordBatch, state: str) -> pa.RecordBatch:
-    raise RuntimeError("the engine's error\nand its stack")
+def failing_in_the_target(batch: pa.RecordBatch, state: str) -> pa.RecordBatch:
+    if "d" in batch.column(0).to_pylist():  # a key that the edit has added
+        raise RuntimeError("the engine's error\nand its stack")
+    return batch
+
+
+def failing_in_both(batch: pa.RecordBatch, state: str) -> pa.RecordBatch:
+    if state == "toys":
+        raise RuntimeError("the engine's error\nand its stack")
+    return batch
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,7 @@ def failing(batch: pa.RecordBatch, state: str) -> pa.RecordBatch:
     [
         (without_a_row, r"Toy 7's reader finds 1 rows in state toys, and here are 2; it lacks the row .*\"n\": 1"),
         (with_another_value, r"finds 2 rows in state toys, and here are 2; it (lacks|alone has) the row"),
-        (failing, r"Toy 7's reader cannot read its state \w+ \(the engine's error\)"),
+        (failing_in_the_target, r"cannot read its state toys \(the engine's error\), and reads that of the source"),
     ],
 )
 def test_a_target_that_the_engine_reads_otherwise_is_not_made(
@@ -115,9 +123,18 @@ def test_what_the_reader_cannot_tell_is_named(source: Path) -> None:
         return batch
 
     notes = edit(source, Reader(refusing)).notes
-    assert "The rows of queues are not confirmed by Toy 7's reader: its column item is a toy" in notes
+    assert "The rows of queues are unconfirmed by Toy 7's reader: its column item is a toy" in notes
     rows = len(AFTER.toys) + len(AFTER.totals())
     assert f"totals, toys: confirmed by Toy 7's reader: {rows} rows." in notes
+
+
+def test_what_the_reader_does_not_read_in_the_source_either_is_named(source: Path) -> None:
+    before = tree(source)
+    notes = edit(source, Reader(failing_in_both)).notes
+    reason = "it does not read those of the source either (the engine's error)"
+    assert f"The rows of toys are unconfirmed by Toy 7's reader: {reason}" in notes
+    assert any(note.startswith("queues, totals: confirmed") for note in notes)
+    assert tree(source) == before
 
 
 def test_an_engine_without_a_reader_is_refused_at_once(tmp_path: Path) -> None:

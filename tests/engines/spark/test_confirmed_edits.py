@@ -24,6 +24,17 @@ ARCHIVES = (
     "checkpoints", "more_checkpoints", "repartitioned_checkpoints", "evolved_checkpoints", "types", "zeros",
     "deduplication_3.3.0",
 )  # fmt: skip
+UNREAD = {
+    "deduplication_3.3.0/deduplication/hdfs": {"state"},
+    "deduplication_3.3.0/deduplication/rocksdb": {"state"},
+    "repartitioned_checkpoints/checkpoints/keyless__cl": {"state"},
+    "repartitioned_checkpoints/checkpoints/keyless__f2": {"state"},
+    "more_checkpoints/checkpoints/spark3.5.9-session__rkcl": {"state"},
+    "more_checkpoints/checkpoints/spark4.1.4-scalagroups1__hdfs": {"state"},
+    "more_checkpoints/checkpoints/spark4.1.4-time__hdfs": {"state"},
+    "more_checkpoints/checkpoints/spark4.1.4-types__rkav": {"l_by"},
+}
+"""States that Spark's own reader does not read: of releases, schemas and types that it does not know."""
 FIRST = "checkpoints/checkpoints/spark4.3.0-dedup__hdfs"
 
 
@@ -59,10 +70,6 @@ def metadata_of(spark: SparkSession, path: Path | str) -> list[Any]:
     return sorted(map(repr, spark.read.format("state-metadata").load(str(path)).collect()))
 
 
-def confirmed(notes: tuple[str, ...]) -> list[str]:
-    return [note for note in notes if "confirmed" in note]
-
-
 def test_every_archive_is_named() -> None:
     assert {path.name for path in (DATA / "spark").glob("*.xz")} == {f"{name}.tar.xz" for name in ARCHIVES}
 
@@ -80,5 +87,10 @@ def test_a_copy_without_statements_is_the_same_state(
     assert edit.receipt is not None
     files = {path: digest for path, digest in content(target).items() if path != "edit.json"}
     assert {*files} <= {*before}, "Spark's reader left something"
-    assert confirmed(edit.receipt.notes), edit.receipt.notes
+    notes = edit.receipt.notes
+    unread = {note.split()[3] for note in notes if "are unconfirmed by Spark" in note}
+    assert unread == UNREAD.get(name, set()), notes
+    told = [note for note in notes if ": confirmed by Spark" in note]
+    named = {state for note in told for state in note.partition(":")[0].split(", ")}
+    assert named | unread == {*statestore.inspect(source).tables()}, notes
     assert metadata_of(spark, target) == metadata_of(spark, copy_for_spark(source))
