@@ -119,14 +119,12 @@ def _check_moved(operator: OperatorSnapshot, where: str) -> None:
             "it has records in flight, which wait where the old max parallelism sends them; "
             f"{_WITHOUT_RECORDS}, and edit that",
         )
-    if any(task.managed_keyed is not None for task in operator.subtasks):
-        there = {task.index for task in operator.subtasks if not task.finished}
-        if there != set(range(operator.parallelism)):
-            raise unsupported(
-                where,
-                f"of its {operator.parallelism} subtasks {len(there)} are there, and others have finished; keep the "
-                "max parallelism, or restart the job, take a savepoint while all subtasks run, and edit that",
-            )
+    if any(task.finished for task in operator.subtasks) and any(task.managed_keyed for task in operator.subtasks):
+        raise unsupported(
+            where,
+            "some of its subtasks have finished; keep the max parallelism, or restart the job, take a savepoint while "
+            "all subtasks run, and edit that",
+        )
 
 
 def notes_of_settings(snapshot: OpenedSnapshot, asked: AskedSettings) -> Iterator[str]:

@@ -21,7 +21,6 @@ from statestore.formats.flink.asked_settings import AskedSettings, asked_setting
 from statestore.formats.flink.differing_entries import differing_entries
 from statestore.formats.flink.edited_elements import EditedElements, edited_elements
 from statestore.formats.flink.edited_operators import (
-    CANONICAL,
     EditedOperator,
     FlinkSnapshots,
     edited_operators,
@@ -40,6 +39,7 @@ from statestore.formats.flink.edits.metadata_splice import (
     operator_bytes,
     relative_bytes,
     spliced,
+    subtasks_bytes,
 )
 from statestore.formats.flink.edits.other_groups import OtherGroups
 from statestore.formats.flink.edits.state_changes import unsupported
@@ -52,6 +52,7 @@ from statestore.formats.flink.snapshot.handles import (
     RelativeHandle,
     SegmentHandle,
     UnreadableHandle,
+    unreadable,
 )
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Place, Subtask
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, Located, handles_bytes
@@ -151,6 +152,8 @@ class FlinkEditPlan(EditPlan):
         if asked.max_parallelism is not None:
             moved = [each for each in self._kept_operators if each.max_parallelism != asked.max_parallelism]
             others |= {each.id for each in moved if any(map(_has_keyed, each.subtasks))}
+        # A changelog names its files by URIs alone, and several subtasks share them, so it cannot be copied.
+        others |= {each.id for each in self._kept_operators if any(map(_has_changelog, each.subtasks))}
         others -= asked.dropped
         keyed = [each for each in self.edits if not isinstance(self.source.at(each.state, self.number), ElementsAt)]
         found = edited_operators(self.source, self.number, keyed, others, asked.without)
@@ -187,11 +190,8 @@ class FlinkEditPlan(EditPlan):
         check_settings(self._snapshot, self._asked, [each.state for each in self.edits])
         for found in self._kept_operators:
             for subtask in found.subtasks:
-                if isinstance(subtask.managed_keyed, ChangelogHandle | UnreadableHandle):
-                    raise unsupported(
-                        f"{path}, operator {self._snapshot.labels[found.id]}",
-                        f"its state is in the changelog backend, whose files cannot be copied; {CANONICAL}",
-                    )
+                if isinstance(subtask.managed_keyed, UnreadableHandle):
+                    raise unreadable(subtask.managed_keyed, f"{path}, operator {self._snapshot.labels[found.id]}")
         for operator in self._operators.values():
             operator.check()
             if (moves := self._moves(operator)) is not None:
@@ -383,12 +383,13 @@ class FlinkEditPlan(EditPlan):
             if head != each:
                 places[Place("head", each.id)] = head_bytes(head, version)
         for part in self._streams():
-            indexes = self._indexes(part.operator)
-            indexes = [indexes[part.place]] if isinstance(part, SubtaskPart) else indexes
-            streams = zip(indexes, self._stream_names(part), self.written[part].streams, strict=True)
-            for index, name, (first, stream) in streams:
-                handle = keyed_bytes(self._type(part), first, stream.offsets, relative_bytes(name, stream.bytes))
-                places[Place("keyed", part.operator, index)] = handle
+            operator, handles = self._snapshot.operator(part.operator), self._handles(part)
+            assert operator is not None
+            known = {task.index for task in operator.subtasks}
+            places |= {Place("keyed", part.operator, each): handles[each] for each in handles if each in known}
+            added = {index: handle for index, handle in handles.items() if index not in known}
+            if added:
+                places[Place("subtasks", part.operator)] = subtasks_bytes(len(operator.subtasks), added)
         return places
 
     def _new_elements(self) -> Mapping[int, bytes]:
@@ -400,6 +401,16 @@ class FlinkEditPlan(EditPlan):
             made = self.elements[part]
             found[id(handle)] = operator_bytes(made.states, relative_bytes(self._elements_name(part), made.bytes))
         return found
+
+    def _handles(self, part: StreamsPart) -> Mapping[int, bytes]:
+        """The handles of the streams of a part, by the number of the subtask."""
+        indexes = self._indexes(part.operator)
+        indexes = [indexes[part.place]] if isinstance(part, SubtaskPart) else indexes
+        streams = zip(indexes, self._stream_names(part), self.written[part].streams, strict=True)
+        return {
+            index: keyed_bytes(self._type(part), first, stream.offsets, relative_bytes(name, stream.bytes))
+            for index, name, (first, stream) in streams
+        }
 
     def _type(self, part: _Part) -> bytes:
         """The type of the handle of a stream: that of savepoints, or where RocksDB wrote the old one, the same."""
@@ -456,6 +467,10 @@ def edit_plan(
 
 def _has_keyed(subtask: Subtask) -> bool:
     return subtask.managed_keyed is not None
+
+
+def _has_changelog(subtask: Subtask) -> bool:
+    return isinstance(subtask.managed_keyed, ChangelogHandle)
 
 
 def _stream_name(operator: str, index: int) -> str:

@@ -12,12 +12,12 @@ from statestore.formats.engine import Source, StateAt, StateInfo
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
-from statestore.formats.flink.edits.written_header import SubtaskHeader, WrittenHeader, written_header
+from statestore.formats.flink.edits.written_header import SubtaskHeader, WrittenHeader, changelog_header, written_header
 from statestore.formats.flink.followed_rows import follow_erased_keys, operator_states
 from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import Joined
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
-from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
+from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle
 from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot
 from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
 from statestore.formats.flink.streams.keyed_columns import record_kinds, stored_element
@@ -119,14 +119,29 @@ class EditedOperator:
 
     def header(self, places: Sequence[int]) -> WrittenHeader:
         """The header of the states of some subtasks that are written. Raises as `written_header`."""
-        headers = []
-        for stored in (self.stored[place] for place in places):
-            assert isinstance(stored.handle, KeyGroupHandle | RocksHandle)
-            headers.append(SubtaskHeader(header_bytes(self.snapshot.files, stored.handle), stored.header))
+        headers = [self._header(self.stored[place]) for place in places]
         if len(headers) == 1 and not self.without.intersection(each.name for each in headers[0].parsed.states):
             return headers[0].as_it_is
         known = self.snapshot.stored(self.id).keyed_states()
         return written_header(headers, known, self.without, self.origin)
+
+    def _header(self, stored: StoredKeyed) -> SubtaskHeader:
+        """The header of a subtask as it is stored.
+
+        Raises UnsupportedError EDIT_UNSUPPORTED where the changelog backend has materialized nothing of the operator.
+        """
+        if not isinstance(stored.handle, ChangelogHandle):
+            return SubtaskHeader(header_bytes(self.snapshot.files, stored.handle), stored.header)
+        bases = [self._header(each) for each in stored.materialized]
+        others = (part for each in self.stored for part in (each.materialized if each.logged else (each,)))
+        front = next(iter(bases), None) or next(map(self._header, others), None)
+        if front is None or stored.logged is None:
+            raise unsupported(
+                self.origin,
+                "its state is in the changelog backend and was not materialized yet, so that no file has the "
+                f"serializer of its keys; {CANONICAL}",
+            )
+        return changelog_header(front, bases, stored.logged, stored.header.states)
 
     @property
     def origin(self) -> str:
@@ -153,9 +168,10 @@ class EditedOperator:
 
     def _check_stored(self, stored: StoredKeyed) -> None:
         """Refuse a form of keyed state that cannot become a canonical stream."""
-        if not isinstance(stored.handle, KeyGroupHandle | RocksHandle):
-            raise unsupported(self.origin, f"its state is in the changelog backend; {CANONICAL}")
-        is_heap = isinstance(stored.handle, KeyGroupHandle) and stored.handle.form == "heap"
+        if isinstance(stored.handle, ChangelogHandle):
+            self._header(stored)
+        parts = stored.materialized if isinstance(stored.handle, ChangelogHandle) else (stored,)
+        is_heap = any(isinstance(each.handle, KeyGroupHandle) and each.handle.form == "heap" for each in parts)
         for each in stored.header.states:
             if each.is_second:
                 raise unsupported(self.origin, f"{each.name!r} is a state of Flink's second API; {CANONICAL}")

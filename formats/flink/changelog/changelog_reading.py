@@ -42,6 +42,21 @@ def read_changelog(
     `logged_changes`, UnsupportedError FLINK_UNSUPPORTED for values that only the job's functions merge, and
     StorageError DISK_FAILED.
     """
+
+    def rows(found: tuple[Cells, Cells]) -> pa.RecordBatch:
+        keys, values = found
+        return framed_rows(reading.form, keys, values, reading.stored_groups, reading.columns, reading.origin)
+
+    yield from in_order(rows, changelog_entries(reading, stored, handle, ranges), reading_threads())
+
+
+def changelog_entries(
+    reading: KeyedReading, stored: StoredKeyed, handle: ChangelogHandle, ranges: Sequence[KeyRange]
+) -> Entries:
+    """Yield the stored keys and values of a state as a canonical savepoint would have them, in no order of key groups.
+
+    Raises as `read_changelog`.
+    """
     compiled_use.load_if_it_pays(handle.size)
     kinds = _kinds(reading, stored)
     if kinds is None:
@@ -52,11 +67,7 @@ def read_changelog(
             changes = logged_changes(reading, stored, handle, kinds, raw)
             yield from _replayed(reading, changes, kinds, materialized)
 
-    def rows(found: tuple[Cells, Cells]) -> pa.RecordBatch:
-        keys, values = found
-        return framed_rows(reading.form, keys, values, reading.stored_groups, reading.columns, reading.origin)
-
-    yield from in_order(rows, _together(entries()), reading_threads())
+    yield from _together(entries())
 
 
 def _together(entries: Entries) -> Entries:

@@ -46,12 +46,14 @@ class _Run:
 
 
 class KeyGroupRuns:
-    """Entries of ``states`` states that are added in any order. Use it as a context manager: the file is removed at
-    its end.
+    """Entries of ``states`` states that are added in any order, of which memory holds a ``share`` of `MOST`.
+
+    Use it as a context manager: the file is removed at its end.
     """
 
-    def __init__(self, states: int) -> None:
+    def __init__(self, states: int, share: float = 1) -> None:
         self._states = states
+        self._share = share
         self._held: list[tuple[Ints, int, pa.BinaryArray]] = []
         self._weight = 0
         self._file: IO[bytes] | None = None
@@ -68,7 +70,7 @@ class KeyGroupRuns:
         """Add entries of a state, each with its key group. Raises StorageError DISK_FAILED."""
         self._held.append((groups.astype(np.uint16), state, entries))
         self._weight += entries.nbytes + _EACH * len(entries)
-        if self._weight > MOST:
+        if self._weight > MOST * self._share:
             self._end_run(in_memory=False)
 
     def sections(self, first_group: int, groups: int) -> Iterator[tuple[int, Iterator[FramedSection]]]:

@@ -123,6 +123,15 @@ def keyed_bytes(kind: bytes, first_group: int, offsets: Sequence[int], stream: b
     return kind + first_group.to_bytes(4, "big") + len(offsets).to_bytes(4, "big") + numbers + stream
 
 
+def subtasks_bytes(count: int, added: Mapping[int, bytes]) -> bytes:
+    """The number of subtasks, ``count`` and those that are ``added`` behind it: handles of keyed state by index."""
+    parts = [(count + len(added)).to_bytes(4, "big")]
+    for index, keyed in added.items():
+        # No operator state before it, no raw keyed state and no records in flight behind.
+        parts += [index.to_bytes(4, "big"), bytes(8), keyed, bytes(1), bytes(8)]
+    return b"".join(parts)
+
+
 def operator_bytes(states: Sequence[OperatorStateOffsets], stream: bytes) -> bytes:
     """A handle of operator state in a file of its own."""
     parts = [_OPERATOR, len(states).to_bytes(4, "big")]

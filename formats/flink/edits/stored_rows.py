@@ -16,15 +16,17 @@ import numpy as np
 from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
+from statestore.formats.flink.changelog.changelog_reading import changelog_entries
 from statestore.formats.flink.changelog.stored_entries import stored_entries
-from statestore.formats.flink.edits.keyed_stream import Entries, Section
-from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
+from statestore.formats.flink.edits.key_group_runs import KeyGroupRuns
+from statestore.formats.flink.edits.keyed_stream import Entries, Section, framed_entries
+from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.flink.streams.block_bytes import block_window
 from statestore.formats.flink.streams.keyed_columns import prefix_width, record_kinds
 from statestore.formats.flink.streams.keyed_reading import KeyedReading
 from statestore.formats.flink.streams.raw_timers import block_bounds
-from statestore.formats.flink.streams.savepoint_entries import block_entries
+from statestore.formats.flink.streams.savepoint_entries import block_entries, entries_in
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredKeyed
 from statestore.formats.kernels import compiled_use
@@ -107,12 +109,14 @@ def _by_group(rows: SubtaskRows) -> Iterator[tuple[int, Iterator[Section]]]:
 def entries_of_state(rows: SubtaskRows, state: str) -> Iterator[tuple[int, *Entries]]:
     """Yield the entries of a state, each batch with its one key group, ascending. Raises as `read_savepoint`."""
     handle, form = rows.stored.handle, rows.forms[state]
-    assert isinstance(handle, KeyGroupHandle | RocksHandle)
     if not handle.groups:
         return
     first, last = handle.first_group, handle.first_group + handle.groups - 1
     reading = KeyedReading(rows.files, form, rows.groups, first, last, (), rows.origin, rows.forms)
     ranges = [KeyRange(first.to_bytes(rows.width, "big"), successor(last.to_bytes(rows.width, "big")))]
+    if isinstance(handle, ChangelogHandle):
+        yield from _of_changelog(rows, changelog_entries(reading, rows.stored, handle, ranges))
+        return
     before = first
     for keys, values in stored_entries(reading, rows.stored, record_kinds(form), ranges):
         if not len(keys):
@@ -126,6 +130,22 @@ def entries_of_state(rows: SubtaskRows, state: str) -> Iterator[tuple[int, *Entr
                 raise _misplaced(rows, f"found key group {group} of state {state!r}, expected {before} to {last}")
             before = group
             yield group, keys.select(slice(start, stop)), values.select(slice(start, stop))
+
+
+def _of_changelog(rows: SubtaskRows, found: Iterable[Entries]) -> Iterator[tuple[int, *Entries]]:
+    """Yield entries in the order of key groups that a replay yields in none.
+
+    All states of a subtask are brought into order at once, so they share the memory for it.
+    """
+    handle = rows.stored.handle
+    with KeyGroupRuns(1, 1 / len(rows.stored.header.states)) as runs:
+        for keys, values in found:
+            _check_width(rows, keys)
+            runs.add(keys.numbers(0, f">u{rows.width}"), 0, framed_entries([keys.copied()], keys.size, values))
+        for group, sections in runs.sections(handle.first_group, handle.groups):
+            for part in (part for _, parts in sections for part in parts):
+                for keys, values in entries_in(part.content, rows.files.path):
+                    yield group, keys, values
 
 
 def _check_width(rows: SubtaskRows, keys: Cells) -> None:

@@ -6,11 +6,13 @@ in a header are copied as they are.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from statestore.formats.flink.edits.state_changes import unsupported
 from statestore.formats.flink.serializers.backend_header import BackendHeader, KeyedStateHeader
+from statestore.formats.flink.streams.logged_states import LoggedStates
 
 _FRONT = 5  # version and the byte that says whether blocks are compressed
 _COUNT = 2
@@ -47,6 +49,23 @@ class SubtaskHeader:
         ends = (*self.parsed.starts[1:], self.parsed.end)
         for state, start, stop in zip(self.parsed.states, self.parsed.starts, ends, strict=True):
             yield state, self.data[start:stop]
+
+
+def changelog_header(
+    front: SubtaskHeader, bases: Sequence[SubtaskHeader], logged: LoggedStates, states: Sequence[KeyedStateHeader]
+) -> SubtaskHeader:
+    """The header of a subtask of the changelog backend: that of what was materialized, with the states that its log
+    describes as they were last described.
+
+    ``front`` is a header of the operator with its serializer of keys, which no log has. ``states`` are those of both.
+    """
+    described = {state.name: octets for state, octets in zip(logged.states, logged.stored, strict=True)}
+    found = {state.name: octets for each in bases for state, octets in each.states()} | described
+    parts = [found[state.name] for state in states]
+    data = front.data[:_FRONT] + front.key + len(states).to_bytes(_COUNT, "big")
+    starts = list(itertools.accumulate(map(len, parts), initial=len(data)))
+    parsed = replace(front.parsed, states=tuple(states), starts=tuple(starts[:-1]), end=starts[-1])
+    return SubtaskHeader(data + b"".join(parts), parsed)
 
 
 def written_header(

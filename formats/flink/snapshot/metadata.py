@@ -40,11 +40,11 @@ _LEAST_CHANNEL = 4 + 8 + 1
 class Place:
     """A place in the file that is no handle, as `DataInput.note` gets it.
 
-    ``what`` is the "number" of operators, a whole "operator", its "head" (from its name to its max parallelism) or the
-    managed "keyed" state of a subtask, also where there is none. ``operator`` is an id.
+    ``what`` is the "number" of operators, a whole "operator", its "head" (from its name to its max parallelism), the
+    number of its "subtasks", or the managed "keyed" state of one, also where there is none. ``operator`` is an id.
     """
 
-    what: Literal["number", "operator", "head", "keyed"]
+    what: Literal["number", "operator", "head", "subtasks", "keyed"]
     operator: str = ""
     subtask: int = -1
 
@@ -194,7 +194,8 @@ def _fields_of_operator(source: DataInput, version: int) -> OperatorSnapshot:
         source.i32("the length of a chain")  # 1 since Flink 1.3
     else:
         coordinator = stream_handle(source, "a coordinator's state")
-    subtasks = source.i32("subtasks")
+    begun, subtasks = source.at, source.i32("subtasks")
+    source.note(begun, Place("subtasks", number))
     if subtasks < 0 and version > 2:
         return OperatorSnapshot(number, uid, name, parallelism, most, True, (), coordinator)
     least = 4  # a finished subtask is its index alone

@@ -40,11 +40,13 @@ _NO_DEFAULTS = b"\0\0"  # neither a time to live nor a default value
 @dataclass(frozen=True)
 class LoggedStates:
     """The states that a changelog describes, each as it was last described, and which state has which number: from
-    set ``set`` on, number ``number`` is the state of that name, as (set, number, name) in ``numbers``.
+    set ``set`` on, number ``number`` is the state of that name, as (set, number, name) in ``numbers``. ``stored`` has
+    the bytes of the states, as in headers.
     """
 
     states: tuple[KeyedStateHeader, ...]
     numbers: tuple[tuple[int, int, str], ...]
+    stored: tuple[bytes, ...] = ()
 
     def names(self, sets: int) -> list[dict[int, str]]:
         """The names of the states in each set of changes, by their numbers there."""
@@ -68,7 +70,8 @@ def logged_states(files: SnapshotFiles, handle: ChangelogHandle) -> LoggedStates
     """
     states: dict[str, KeyedStateHeader] = {}
     numbers: list[tuple[int, int, str]] = []
-    known: dict[bytes, KeyedStateHeader] = {}
+    known: dict[bytes, tuple[KeyedStateHeader, bytes]] = {}
+    stored: dict[str, bytes] = {}
     described: set[int] = set()
     for changes in read_changes(files, handle.changes, described=True):
         for place in (changes.groups == DESCRIPTION).nonzero()[0].tolist():
@@ -76,13 +79,13 @@ def logged_states(files: SnapshotFiles, handle: ChangelogHandle) -> LoggedStates
             body = data[:-_BEHIND]
             if body not in known:
                 known[body] = _described(data, files.path)
-            state = known[body]
-            states[state.name] = state
+            state, octets = known[body]
+            states[state.name], stored[state.name] = state, octets
             number = int.from_bytes(data[-3:-1], "big", signed=True)
             numbers.append((changes.number, number, state.name))
             described.add(number)
         check_described(changes.cells.select(changes.groups >= 0), described, files.path)
-    return LoggedStates(tuple(states.values()), tuple(numbers))
+    return LoggedStates(tuple(states.values()), tuple(numbers), tuple(stored.values()))
 
 
 def check_described(changes: Cells, described: Collection[int], path: str) -> Ints:
@@ -98,7 +101,8 @@ def check_described(changes: Cells, described: Collection[int], path: str) -> In
     return numbers
 
 
-def _described(data: bytes, path: str) -> KeyedStateHeader:
+def _described(data: bytes, path: str) -> tuple[KeyedStateHeader, bytes]:
+    """The state that a description is about, and its bytes."""
     source = DataInput(data, f"{path}, changelog")
     operation = source.u8("an operation")
     if operation not in _OPERATIONS:
@@ -115,12 +119,12 @@ def _described(data: bytes, path: str) -> KeyedStateHeader:
     for end in _ends(data):
         body = data[source.at : end]
         try:
-            (meta,), _ = read_units(body, source.path, None if end is None else len(body), _one)
+            (meta,), stop = read_units(body, source.path, None if end is None else len(body), _one)
         except UnsupportedError:
             if end is not None:
                 raise
             continue
-        return keyed_header(meta, source.path)
+        return keyed_header(meta, source.path), body[:stop]
     raise AssertionError("the last way to read a description raises")
 
 

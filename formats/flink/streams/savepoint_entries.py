@@ -100,6 +100,21 @@ def savepoint_entries(window: BlockWindow, state: int, states: int) -> Iterator[
         yield keys, values
 
 
+def entries_in(content: memoryview, path: str) -> Iterator[tuple[Cells, Cells]]:
+    """Yield the keys and values of entries that follow one another, none of which is marked as the last one.
+
+    Raises as `savepoint_entries`.
+    """
+    window = BlockWindow(iter([bytes(content)]), path)
+    window.more()
+    while window.left:
+        found = _frames(window, emit=True)
+        if found.at == window.at:
+            raise damaged(path, "found a part of an entry")
+        window.at = found.at
+        yield found.keys, found.values
+
+
 def block_entries(window: BlockWindow, states: int, only: int | None = None) -> Iterator[tuple[int, Cells, Cells]]:
     """Yield the state, the keys and the values of the entries in a key group's block, in batches of one state.
 

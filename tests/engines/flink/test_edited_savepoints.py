@@ -161,6 +161,7 @@ OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
         (NEWEST, "native", {"backend": "rocksdb"}, {}, {"backend": "rocksdb"}),
         (NEWEST, "chk", {"backend": "rocksdb"}, {}, {"backend": "hashmap"}),
         (NEWEST, "chk", {"backend": "hashmap", "compress": "true"}, {}, {"backend": "rocksdb"}),
+        (NEWEST, "wait:1500,chk", {"backend": "rocksdb", "changelog": "200"}, {}, {"backend": "hashmap"}),
         (
             OLDER,
             "chk",
@@ -169,7 +170,7 @@ OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
             {"backend": "rocksdb", "maxparallelism": "7", **OF_SETTINGS},
         ),
     ],
-    ids=["settings", "canonical", "native", "checkpoint", "heap", "settings-1.20"],
+    ids=["settings", "canonical", "native", "checkpoint", "heap", "changelog", "settings-1.20"],
 )
 def test_a_job_goes_on_from_what_was_edited(
     version: str,
