@@ -43,6 +43,7 @@ from statestore.formats.flink.edits.metadata_splice import (
 )
 from statestore.formats.flink.edits.other_groups import OtherGroups
 from statestore.formats.flink.edits.state_changes import unsupported
+from statestore.formats.flink.erased_keys import erased_texts, notes_of_elements
 from statestore.formats.flink.snapshot.file_places import StoredHandle
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
@@ -213,7 +214,12 @@ class FlinkEditPlan(EditPlan):
         found += notes_of_settings(self._snapshot, self._asked)
         for operator in self._operators.values():
             found += operator.notes
-        return found
+        return [*found, *self._erased_elsewhere]
+
+    @cached_property
+    def _erased_elsewhere(self) -> list[str]:
+        edited = {each.state for each in self.edits}
+        return list(notes_of_elements(self.source, self.number, erased_texts(self.edits), edited))
 
     @property
     def followed(self) -> Sequence[StateEdit]:

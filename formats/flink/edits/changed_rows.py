@@ -19,9 +19,9 @@ from statestore.formats.flink.columns.column_bytes import column_bytes
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.written_rows import NoBytesError
 from statestore.formats.flink.edits.keyed_stream import Entries, Section
+from statestore.formats.flink.edits.list_changes import ListChanges, joined_elements
 from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, unsupported
 from statestore.formats.flink.serializers.flink_types import Joined, Nullable, SpanOf
-from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER
 from statestore.formats.flink.streams.keyed_columns import stored_element, stored_keys
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.values.without_pandas import arrow_bytes
@@ -88,7 +88,7 @@ def _with_new(work: Changing, number: int, group: int, new: Ints, batches: Itera
     own = joined_bytes([stored, changes.keys.take(pa.array(left))])
     values = changes.values.take(pa.array(left))
     if has_positions(changes.form):
-        values = arrow_bytes([joined_elements(changes.lists[each].added) for each in left.tolist()])
+        values = _lists_of(changes).new(left)
     keys = joined_cells([*(keys for keys, _ in parts), cells_of(own)])
     every = joined_cells([*(found for _, found in parts), cells_of(values)])
     order = np.asarray(pc.sort_indices(keys.copied()))
@@ -164,7 +164,7 @@ def _check_bytes(changes: StateChanges, old: Cells) -> None:
 
 def _list(changes: StateChanges, number: int, value: Cells) -> bytes:
     """The stored value of a list as changed; no bytes where it has no element any more."""
-    change = changes.lists[number]
+    change = _lists_of(changes).of(number)
     if changes.form.packed:
         return _packed_list(changes, number, value)
     elements = _elements(changes, value)
@@ -197,7 +197,7 @@ def _packed_list(changes: StateChanges, number: int, value: Cells) -> bytes:
     (lists,) = decode_cells([Joined(stored_element(changes.form))], value, [True], changes.origin)
     assert lists is not None
     packs = pc.struct_field(lists.values, ["value"]) if changes.form.has_ttl else lists.values
-    change = changes.lists[number]
+    change = _lists_of(changes).of(number)
     if change.added or change.removed != frozenset(range(pc.sum(pc.list_value_length(packs)).as_py())):
         raise unsupported(
             changes.origin,
@@ -207,6 +207,6 @@ def _packed_list(changes: StateChanges, number: int, value: Cells) -> bytes:
     return b""
 
 
-def joined_elements(parts: Mapping[int, bytes]) -> bytes:
-    """The stored value of a list, of the bytes of its elements by position; only their order counts."""
-    return DELIMITER.join(parts[place] for place in sorted(parts))
+def _lists_of(changes: StateChanges) -> ListChanges:
+    assert changes.lists is not None
+    return changes.lists

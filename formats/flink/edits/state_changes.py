@@ -21,26 +21,12 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.columns.value_bytes import plain_values
 from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, in_schema
+from statestore.formats.flink.edits.list_changes import ListChanges, PositionError, list_changes
 from statestore.formats.flink.edits.new_entries import EntryWriter, NotWrittenError
 from statestore.formats.flink.serializers.flink_types import FlinkType, PojoOf, replaced
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.state_form import PLACEMENT, POSITION, TIMESTAMP_MS, KeyedForm
 from statestore.formats.kernels.arrays import Bools, Ints
-
-BEHIND = 1 << 32
-"""A position behind those of all elements that have one."""
-
-
-@dataclass(frozen=True)
-class ListChange:
-    """What becomes of a list: the positions that go, and the bytes of the elements that come, by position.
-
-    All elements are then in the order of their positions, and numbered anew. Those that come without a position have
-    numbers from `BEHIND` on.
-    """
-
-    removed: frozenset[int]
-    added: Mapping[int, bytes]
 
 
 @dataclass(frozen=True)
@@ -61,7 +47,7 @@ class StateChanges:
     removed: Bools = field(repr=False)
     added: Bools = field(repr=False)
     values: pa.BinaryArray = field(repr=False)
-    lists: tuple[ListChange, ...] = field(repr=False)
+    lists: ListChanges | None = field(repr=False)
     keys: pa.BinaryArray = field(repr=False)
     group: Ints = field(repr=False)
     search: KeySearch = field(repr=False)
@@ -141,7 +127,7 @@ def state_changes(
     rows = every.take(pa.array(first))
     try:
         written = writer.values(added)
-        lists: tuple[ListChange, ...] = ()
+        lists: ListChanges | None = None
         if has_positions(form):
             lists = _lists(len(first), (removed, old), (added, new), written, origin)
             values = pa.repeat(pa.scalar(b"", pa.binary()), len(first))
@@ -219,21 +205,13 @@ def _refuse_twice(rows: pa.Table, row: int, names: Sequence[str], origin: str) -
 
 def _lists(
     count: int, old: tuple[pa.Table, Ints], new: tuple[pa.Table, Ints], written: pa.BinaryArray, origin: str
-) -> tuple[ListChange, ...]:
-    """The changes of lists, by the numbers of their rows."""
-    gone: list[set[int]] = [set() for _ in range(count)]
-    come: list[dict[int, bytes]] = [{} for _ in range(count)]
-    for (rows, numbers), is_old in ((old, True), (new, False)):
-        octets = [b""] * len(numbers) if is_old else written.to_pylist()
-        for row, (number, place) in enumerate(zip(numbers.tolist(), rows.column(POSITION).to_pylist(), strict=True)):
-            if place is None and not is_old:
-                place = BEHIND + row
-            if place is None or place < 0:
-                raise _refusal(origin, f"a row has position {place}; give elements the positions 0, 1, 2 of their list")
-            if place in (gone[number] if is_old else come[number]):
-                _refuse_twice(rows, row, rows.schema.names, origin)
-            if is_old:
-                gone[number].add(place)
-            else:
-                come[number][place] = octets[row]
-    return tuple(ListChange(frozenset(removed), added) for removed, added in zip(gone, come, strict=True))
+) -> ListChanges:
+    try:
+        return list_changes(count, old, new, written)
+    except PositionError as error:
+        if error.place is not None:
+            place = "null, or negative" if error.place < 0 else error.place
+            why = f"a row has position {place}; give elements the positions 0, 1, 2 of their list"
+            raise _refusal(origin, why) from None
+        rows = new[0] if error.is_new else old[0]
+        _refuse_twice(rows, error.row, rows.schema.names, origin)

@@ -14,6 +14,7 @@ from support.parameters import mostly_slow
 
 from statestore.formats.edits import StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink.erased_keys import erased_texts, notes_of_elements
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.flink.streams.operator_rows import element_cells
 
@@ -157,3 +158,15 @@ def test_elements_without_bytes_take_none_from_others(tmp_path: Path) -> None:
         assert streams and sum(streams) < 2 * sum(each.stat().st_size for each in Path(stored.path).parent.iterdir())
     signs = [len(each) for (name, _), each in elements(source).items() if name.endswith(" signs")]
     assert sum(signs) == lists["everywhere.signs"].num_rows
+
+
+def test_erased_keys_in_other_operator_state_are_told_of() -> None:
+    """A key that is a text in a list of the job, in whatever encoding of Flink, and not one that is nowhere."""
+    source = source_of("operator-rocksdb", 1)
+    text = own_rows(source, "buffers.union").column("value").to_pylist()[0]
+    assert not text.isascii()
+    found = list(notes_of_elements(source, source.refs[-1][0], {text, "nobody-at-all"}, ()))
+    assert len(found) == 1 and "of 1 keys" in found[0] and "buffers.union" in found[0] and text not in found[0]
+    assert not list(notes_of_elements(source, source.refs[-1][0], {text}, ["buffers.union"]))
+    rows = pa.table({"key": ["gone", "changed"]})
+    assert erased_texts([StateEdit("any", ("key",), rows, rows.slice(1))]) == {"gone"}
