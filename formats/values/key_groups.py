@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Ints, U32s
+from statestore.formats.kernels.murmur3 import finished, mixed
 from statestore.formats.values.key_hash import hash_keys, scalar_hash
-from statestore.formats.values.murmur3 import finished, mixed
 
 MAX_PARALLELISM = 1 << 15
 _LEAST, _MASK, _LONG = 0x80000000, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF

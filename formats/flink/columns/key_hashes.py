@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.hashed_words import mixed_words
 from statestore.formats.flink.columns.key_bytes import is_tuple_of_flink
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, RowDataOf, SpanOf, TupleOf
 from statestore.formats.kernels.arrays import U32s
+from statestore.formats.kernels.murmur3 import finished
 from statestore.formats.values.key_groups import hash_codes
-from statestore.formats.values.murmur3 import finished, mixed_words
 
 _AS_COLUMNS = ("string", "long", "int", "short", "byte", "boolean")
 _FLOATS = ("float", "double")

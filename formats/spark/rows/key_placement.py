@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.hashed_words import mixed_words
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.murmur3 import finished, mixed
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
 from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
 from statestore.formats.spark.rows.value_encoding import is_replaced, shortest, unscaled_of
-from statestore.formats.values.murmur3 import finished, mixed, mixed_words
 
 _SEED = 42
 _MASK = 0xFFFFFFFF

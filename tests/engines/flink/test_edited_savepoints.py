@@ -136,9 +136,9 @@ def told_by(snapshot: Snapshot) -> tuple[dict[str, Known], dict[tuple[str, int],
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The class path of the jobs with a release of Flink."""
-    return cache(lambda version: class_path("jobs", tmp_path_factory.mktemp("programs"), version))
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], str]:
+    """The class path of the jobs with a release of Flink, and with the jars of a project."""
+    return cache(lambda project, version: class_path(project, tmp_path_factory.mktemp("programs"), version))
 
 
 NEWEST, OLDER = "2.3.0", "1.20.3"
@@ -178,10 +178,10 @@ def test_a_job_goes_on_from_what_was_edited(
     options: dict[str, str],
     settings: dict[str, str],
     then: dict[str, str],
-    programs: Callable[[str], str],
+    programs: Callable[[str, str], str],
     tmp_path: Path,
 ) -> None:
-    jars = programs(version)
+    jars = programs("async" if "changelog" in options else "jobs", version)
     first = run_job(jars, tmp_path / "first", Job("Edited", f"emit:{BEFORE},{kind}", tuple(options.items())))
     uids = {"uids": "edited,elsewhere,spare"}  # which snapshots of Flink 1.x do not have
     source = source_at(first.snapshots[-1].folder, uids)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from statestore.formats.bytes.byte_columns import Cells, gather
-from statestore.formats.kernels.arrays import Ints, U32s
+from statestore.formats.kernels.arrays import U32s
 
 
 def turned(x: U32s, bits: int) -> U32s:
@@ -17,18 +16,6 @@ def mixed(h: U32s, k: U32s) -> U32s:
     """The states ``h`` with one more block each."""
     k = turned(k * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
     return turned(h ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-
-
-def mixed_words(h: U32s, cells: Cells, rows: Ints) -> U32s:
-    """The states with all whole words of the cells in these rows, little-endian; what is behind them is left out."""
-    state, words = h.copy(), cells.size // 4
-    rows, at = rows[words[rows] > 0], 0
-    while len(rows):
-        word = gather(cells.data, cells.start[rows] + 4 * at, "<u4")
-        state[rows] = mixed(state[rows], word)
-        at += 1
-        rows = rows[words[rows] > at]
-    return state
 
 
 def finished(h: U32s, size: U32s) -> U32s:
