@@ -36,7 +36,9 @@ from statestore.catalog.edits.target_folder import (
     target_location,
     wrong_plan,
 )
+from statestore.catalog.edits.task_writing import write_in_tasks
 from statestore.catalog.edits.verification import columns_of, verify_target
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import Source, StateInfo
 from statestore.formats.error_codes import ErrorCode
@@ -89,11 +91,13 @@ def apply_edit(
     keep_rows: bool = False,
     keep_statements: bool = False,
     progress: Listener = _unheard,
+    runs: TaskRuns | None = None,
 ) -> Receipt:
     """Make ``target``, a new folder that has a version of the source with the edits, and return its receipt.
 
     ``statements`` are those from which the edits were computed. The receipt has them as texts if ``keep_statements`` or
-    if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit.
+    if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit. With ``runs`` files are
+    written and copied in tasks, and states are read there to be compared; the target appears here, once.
 
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
     `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that is no local folder; ConflictError
@@ -115,8 +119,8 @@ def apply_edit(
         refuse_inside(location.path, folder)
     before = with_copied(listed, copied)
     with new_target(location) as made, disk_errors("write", location.path):
-        done = _write(plan, copied, made, progress)
-        untold = verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress))
+        done = _write(plan, copied, made, progress, runs)
+        untold = verify_target(plan, source, made.root, [*edits, *followed], made.path, _heard_rows(progress), runs)
         before.check(with_copied(files_of(source), copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))
@@ -153,10 +157,28 @@ class _Done:
     written: tuple[WrittenFile, ...]
 
 
-def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: TargetFolder, progress: Listener) -> _Done:
+def _write(
+    plan: EditPlan, files: Sequence[CopiedFile], folder: TargetFolder, progress: Listener, runs: TaskRuns | None
+) -> _Done:
     total = sum(file.bytes for file in files if file.bytes is not None)
-    copied = copy_files(files, folder, lambda done: progress(EditProgress("copying", done, max(done, total))))
+
+    def heard_bytes(done: int) -> None:
+        progress(EditProgress("copying", done, max(done, total)))
+
     sizes: dict[str, int] = {}
+    if runs is None:
+        copied = copy_files(files, folder, heard_bytes)
+        _write_here(plan, folder, sizes, progress)
+    else:
+        copied = write_in_tasks(plan, files, folder, runs, sizes)
+        heard_bytes(copied.bytes)
+        progress(EditProgress("writing", len(plan.parts()), len(plan.parts())))
+    sizes.update(plan.finish(folder))
+    return _Done(copied, _written_files(folder, files, sizes))
+
+
+def _write_here(plan: EditPlan, folder: TargetFolder, sizes: dict[str, int], progress: Listener) -> None:
+    """Write all parts in threads, and add the sizes of their files."""
     parts = plan.parts()
 
     def write(part: Any) -> Mapping[str, int]:
@@ -165,8 +187,6 @@ def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: TargetFolder, pr
     for number, written in enumerate(in_order(write, parts, processors()), 1):
         sizes.update(written)
         progress(EditProgress("writing", number, len(parts)))
-    sizes.update(plan.finish(folder))
-    return _Done(copied, _written_files(folder, files, sizes))
 
 
 def _written_files(

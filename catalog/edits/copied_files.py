@@ -35,7 +35,9 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.
 
 
 @dataclass(frozen=True)
-class _Copy:
+class Copy:
+    """A file of the target that is copied or linked, by its path; without a digest where the content was not read."""
+
     path: str
     bytes: int
     sha256: str = ""
@@ -53,21 +55,27 @@ def copy_files(
     elsewhere = any(not each.folder.is_local for each in files)
     copies = []
     done = 0
-    for copied in in_order(partial(_copied, target), files, PARALLEL_REQUESTS if elsewhere else processors()):
+    for copied in in_order(partial(copied_file, target), files, PARALLEL_REQUESTS if elsewhere else processors()):
         copies.append(copied)
         done += copied.bytes
         progress(done)
+    return copied_files(copies)
+
+
+def copied_files(copies: Sequence[Copy]) -> CopiedFiles:
+    """Return what the receipt says of copies."""
     lines = sorted("\t".join([each.path, str(each.bytes), each.sha256]) for each in copies)
     return CopiedFiles(
         len(copies),
-        done,
+        sum(each.bytes for each in copies),
         sum(each.linked for each in copies),
         sum(not each.linked and not each.sha256 for each in copies),
         hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest(),
     )
 
 
-def _copied(target: TargetFolder, file: CopiedFile) -> _Copy:
+def copied_file(target: TargetFolder, file: CopiedFile) -> Copy:
+    """Bring one file into the target, as `copy_files` does."""
     place = target.place(file.path)
     found = _copied_locally(target, file, place) if file.folder.is_local else _fetched(target, file, place)
     if file.bytes is not None and found.bytes != file.bytes:
@@ -79,7 +87,7 @@ def _source_of(file: CopiedFile) -> str:
     return f"{file.folder.path}/{file.name}"
 
 
-def _copied_locally(target: TargetFolder, file: CopiedFile, place: Path) -> _Copy:
+def _copied_locally(target: TargetFolder, file: CopiedFile, place: Path) -> Copy:
     path = _source_of(file)
     try:
         source = open_regular(path)
@@ -91,7 +99,7 @@ def _copied_locally(target: TargetFolder, file: CopiedFile, place: Path) -> _Cop
             if file.immutable and _linked(path, status, place):
                 # The source may have been written a moment ago, and the target is to last.
                 os.fsync(source)
-                return _Copy(file.path, status.st_size, linked=True)
+                return Copy(file.path, status.st_size, linked=True)
             return _written(target, file, place, source, status)
     finally:
         os.close(source)
@@ -114,7 +122,7 @@ def _linked(path: str, status: os.stat_result, place: Path) -> bool:
     return False
 
 
-def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, status: os.stat_result) -> _Copy:
+def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, status: os.stat_result) -> Copy:
     try:
         made = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(status.st_mode) & 0o777)
     except FileExistsError as error:
@@ -133,7 +141,7 @@ def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, s
         os.close(made)
     if size != status.st_size:
         raise _changed(f"{_source_of(file)} had {status.st_size} bytes, and {size} while it was copied")
-    return _Copy(file.path, size, digest)
+    return Copy(file.path, size, digest)
 
 
 def _shares_blocks(made: int, source: int) -> bool:
@@ -156,7 +164,7 @@ def _hashed_copy(made: int, read: Callable[[], bytes]) -> tuple[int, str]:
     return size, hasher.hexdigest()
 
 
-def _fetched(target: TargetFolder, file: CopiedFile, place: Path) -> _Copy:
+def _fetched(target: TargetFolder, file: CopiedFile, place: Path) -> Copy:
     """Copy a file of another storage."""
     with file.folder.stream(file.name) as source, disk_errors("write", place):
         try:
@@ -168,7 +176,7 @@ def _fetched(target: TargetFolder, file: CopiedFile, place: Path) -> _Copy:
             os.fsync(made)
         finally:
             os.close(made)
-    return _Copy(file.path, size, digest)
+    return Copy(file.path, size, digest)
 
 
 def _changed(what: str) -> ConflictError:

@@ -58,8 +58,17 @@ class TargetFolder:
             raise wrong_plan(self.path, f"{path!r} is no path below it")
         found = Path(self.root, path)
         with disk_errors("make a folder", found.parent):
-            found.parent.mkdir(parents=True, exist_ok=True)
+            for count in range(1, len(names)):  # the root itself is never made again once it is gone
+                Path(self.root, *names[:count]).mkdir(exist_ok=True)
         return found
+
+    def take(self, path: str, made: Path) -> None:
+        """Give a file of the same file system, which is durable, its place. Raises as `create`."""
+        place = self.place(path)
+        with disk_errors("rename", made):
+            if os.path.lexists(place):
+                raise wrong_plan(self.path, f"{path} is written twice")
+            made.rename(place)
 
     def create_receipt(self, content: bytes) -> None:
         with _NewFile(self, RECEIPT_FILE, self._place(RECEIPT_FILE)) as stream:

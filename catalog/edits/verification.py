@@ -20,10 +20,12 @@ from statestore.catalog.edits.key_checks import check_keys
 from statestore.catalog.edits.row_sums import RowSums, differing_row, no_rows, sums_of
 from statestore.catalog.edits.shown_rows import shown_row
 from statestore.catalog.edits.target_folder import wrong_plan
+from statestore.catalog.edits.task_shares import striped
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import EditPlan, StateEdit
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
-from statestore.formats.places.reading_threads import in_order, reading_threads
+from statestore.formats.places.reading_threads import in_order, limit_reading_threads, reading_threads
 from statestore.formats.state_table import RowPair
 
 Progress = Callable[[int], None]
@@ -40,12 +42,19 @@ class Compared:
 
 
 def verify_target(
-    plan: EditPlan, source: Source, folder: str, edits: Sequence[StateEdit], path: str, progress: Progress
+    plan: EditPlan,
+    source: Source,
+    folder: str,
+    edits: Sequence[StateEdit],
+    path: str,
+    progress: Progress,
+    runs: TaskRuns | None = None,
 ) -> list[str]:
     """Raise StateStoreError EDIT_DIFFERS, which names a row that differs, unless the target is in ``folder``.
 
     ``edits`` are all that become of rows, `EditPlan.followed` included. ``path`` is that of the target in messages,
-    ``progress`` is called with the number of rows that were read. Raises the source's errors for damage of its files.
+    ``progress`` is called with the number of rows that were read. With ``runs`` states that are read in whole are read
+    in tasks. Raises the source's errors for damage of its files.
 
     Returns, as sentences, which states were not compared: those that no edit touches and of which the source's rows
     cannot be decoded. Only the engine's own copy of their bytes vouches for them.
@@ -64,7 +73,7 @@ def verify_target(
             compared = _compared(plan, source, target, state, path)
             if compared is None:
                 continue
-            rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress)
+            rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress, runs)
         except UnsupportedError as error:
             if mine:
                 raise
@@ -74,7 +83,8 @@ def verify_target(
         info = source.info(state)
         for edit in mine:
             with _of_target(path):
-                check_keys(compared.after, info, compared.names, edit, path, in_order=plan.keeps_order(state))
+                in_order = plan.keeps_order(state)
+                check_keys(compared.after, info, compared.names, edit, path, in_order=in_order, runs=runs)
     return undecoded
 
 
@@ -118,6 +128,7 @@ def _check_rows(
     path: str,
     rows: int,
     progress: Progress,
+    runs: TaskRuns | None,
 ) -> int:
     """Raise where the bags of rows differ by more than the edits; return how many rows were read so far."""
     names = compared.names
@@ -134,10 +145,10 @@ def _check_rows(
     chosen = pairs()
     before = after = no_rows()
     if chosen is None:
-        for piece in _sums(compared.before, names):
+        for piece in _sums(compared.before, names, runs):
             before += counted(piece)
         with _of_target(path):
-            for piece in _sums(compared.after, names):
+            for piece in _sums(compared.after, names, runs, path):
                 after += counted(piece)
     else:
         for gone, come in chosen:
@@ -175,9 +186,24 @@ def _chain(*batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from each
 
 
-def _sums(at: StateAt, names: Sequence[str]) -> Iterator[RowSums]:
-    """Yield the bags of rows of the parts."""
-    return in_order(partial(_sums_of_part, at, names), at.parts(()), reading_threads())
+def _sums(at: StateAt, names: Sequence[str], runs: TaskRuns | None, target: str | None = None) -> Iterator[RowSums]:
+    """Yield the bags of rows of the parts. ``target``: its path, where the state is that of the target."""
+    parts = at.parts(())
+    if runs is None or len(parts) == 1:
+        return in_order(partial(_sums_of_part, at, names), parts, reading_threads())
+    shares = striped(parts, runs)
+    return map(RowSums.of_text, runs.run(partial(_sums_in_task, at, names, shares, target), len(shares)))
+
+
+def _sums_in_task(
+    at: StateAt, names: Sequence[str], shares: Sequence[Sequence[Any]], target: str | None, number: int
+) -> str:
+    limit_reading_threads(1)
+    total = no_rows()
+    with contextlib.nullcontext() if target is None else _of_target(target):
+        for part in shares[number]:
+            total += _sums_of_part(at, names, part)
+    return total.as_text()
 
 
 def _sums_of_part(at: StateAt, names: Sequence[str], part: Any) -> RowSums:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from statestore.catalog.edits.apply import Listener, apply_edit
 from statestore.catalog.edits.receipt import Receipt
 from statestore.catalog.edits.target_folder import refuse_existing, target_location
 from statestore.catalog.reads.arguments import key_filters
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns, runs_of
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import Editing, engine_states, newest_version
@@ -32,6 +33,9 @@ from statestore.formats.values.canonical import ErrorPath, canonical, nullable, 
 from statestore.formats.values.filters import Filter, mask, parse_filters
 from statestore.formats.values.types import conform
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 def edit(
     source: str | os.PathLike[str],
@@ -45,6 +49,7 @@ def edit(
     allow_external_access: bool = False,
     settings: Mapping[str, str] | None = None,
     progress: Listener | None = None,
+    spark: SparkSession | None = None,
     **options: Any,
 ) -> Edit:
     """Change the state of a stopped job: a context in which statements say what, at whose end ``target`` is written.
@@ -66,7 +71,8 @@ def edit(
     job removes at once. ``keep_rows`` and ``keep_statements``: the receipt in the target has the rows before and after,
     and the statements, in full; by default it has digests of them, because what was erased must not stay in it.
     ``allow_external_access``: statements may read data files, as ``FROM 'rows.parquet'``. ``settings`` are what the
-    engine's messages name. ``options`` are those of engines that select state, such as ``stores_file``
+    engine's messages name. With ``spark``, a session, its tasks write, copy and compare; they need to see source and
+    target by the same paths as this process. ``options`` are those of engines that select state, such as ``stores_file``
     (docs/reference.md).
 
     Raises the errors of `inspect`, UnsupportedError EDIT_UNSUPPORTED for state that cannot be edited, and when it is
@@ -85,6 +91,7 @@ def edit(
         allow_external_access=allow_external_access,
         settings=settings,
         progress=progress,
+        spark=spark,
     )
 
 
@@ -101,9 +108,11 @@ def edit_of(
     allow_external_access: bool = False,
     settings: Mapping[str, str] | None = None,
     progress: Listener | None = None,
+    spark: SparkSession | None = None,
 ) -> Edit:
     """Begin an edit as `edit` does. ``selected`` are options of engines, by their names in Spark."""
     check_number(version)
+    runs = None if spark is None else runs_of(spark)
     if target is not None:
         if not isinstance(target, str | os.PathLike):
             raise InvalidInputError(
@@ -117,7 +126,8 @@ def edit_of(
     editing = Editing(warehouse, states.source, newest, allow_external_access)
     options = EditOptions(as_batch, allow_late, dict(settings or {}))
     into = None if target is None else os.fspath(target)
-    return Edit(editing, into, options, keep_rows=keep_rows, keep_statements=keep_statements, progress=progress)
+    kept = {"keep_rows": keep_rows, "keep_statements": keep_statements}
+    return Edit(editing, into, options, **kept, progress=progress, runs=runs)
 
 
 class Edit:
@@ -132,6 +142,7 @@ class Edit:
         keep_rows: bool = False,
         keep_statements: bool = False,
         progress: Listener | None = None,
+        runs: TaskRuns | None = None,
     ) -> None:
         self.receipt: Receipt | None = None
         self._editing = editing
@@ -140,6 +151,7 @@ class Edit:
         self._keep_rows = keep_rows
         self._keep_statements = keep_statements
         self._progress = progress
+        self._runs = runs
         self._statements: list[str] = []
         self._ended = False
 
@@ -213,6 +225,7 @@ class Edit:
             statements=tuple(self._statements),
             keep_rows=self._keep_rows,
             keep_statements=self._keep_statements,
+            runs=self._runs,
             **({} if self._progress is None else {"progress": self._progress}),
         )
         self._ended = True

@@ -1,4 +1,4 @@
-"""Upkeep in Spark's tasks: numbered pieces of work, and an answer for each."""
+"""Upkeep and edits in Spark's tasks: numbered pieces of work, and an answer for each."""
 
 from __future__ import annotations
 

@@ -218,6 +218,15 @@ class FlinkEditPlan(EditPlan):
             self.streams[part] = self._stream(part, out.write)
         return {name: self.streams[part].written.bytes}
 
+    def noted(self, part: SubtaskPart | SegmentPart) -> _Stream | None:
+        """The stream of a part, whose offsets ``_metadata`` has."""
+        return self.streams[part] if isinstance(part, SubtaskPart) else None
+
+    def note(self, part: SubtaskPart | SegmentPart, noted: _Stream | None) -> None:
+        """Take the stream of a part that another process wrote."""
+        if isinstance(part, SubtaskPart) and noted is not None:
+            self.streams[part] = noted
+
     def _stream(self, part: SubtaskPart, put: Put) -> _Stream:
         """Write the stream of a subtask's keyed state, with its changes."""
         operator = self._operators[part.operator]
