@@ -9,7 +9,7 @@ where the engine searches them is checked by look-ups (`statestore.catalog.edits
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,15 +20,17 @@ from statestore.catalog.edits.key_checks import check_keys
 from statestore.catalog.edits.row_sums import RowSums, differing_row, no_rows, sums_of
 from statestore.catalog.edits.shown_rows import shown_row
 from statestore.catalog.edits.target_folder import wrong_plan
-from statestore.catalog.edits.task_shares import striped
+from statestore.catalog.edits.task_sums import SummedState, sums_in_tasks
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import EditPlan, StateEdit
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
-from statestore.formats.places.reading_threads import in_order, limit_reading_threads, reading_threads
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.state_table import RowPair
 
 Progress = Callable[[int], None]
+_Known = Mapping[tuple[str, int], RowSums | StateStoreError]
+"""Bags of rows of states, or why they cannot be read, by the name of the state and 0 for the source or 1."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,15 @@ def verify_target(
     if found != set(listed):
         raise wrong_plan(path, f"it has the states {_listed(found)}, its source has {_listed(listed)}")
     rows, undecoded = 0, []
-    for state in dict.fromkeys([*listed, *(edit.state for edit in edits)]):
+    states = list(dict.fromkeys([*listed, *(edit.state for edit in edits)]))
+    known = {} if runs is None else _sums_of_all(plan, (source, target), states, path, runs)
+    for state in states:
         mine = [edit for edit in edits if edit.state == state]
         try:
             compared = _compared(plan, source, target, state, path)
             if compared is None:
                 continue
-            rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress, runs)
+            rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress, known)
         except UnsupportedError as error:
             if mine:
                 raise
@@ -128,7 +132,7 @@ def _check_rows(
     path: str,
     rows: int,
     progress: Progress,
-    runs: TaskRuns | None,
+    known: _Known,
 ) -> int:
     """Raise where the bags of rows differ by more than the edits; return how many rows were read so far."""
     names = compared.names
@@ -145,10 +149,10 @@ def _check_rows(
     chosen = pairs()
     before = after = no_rows()
     if chosen is None:
-        for piece in _sums(compared.before, names, runs):
+        for piece in _sums(compared.before, names, known.get((compared.state, 0))):
             before += counted(piece)
         with _of_target(path):
-            for piece in _sums(compared.after, names, runs, path):
+            for piece in _sums(compared.after, names, known.get((compared.state, 1))):
                 after += counted(piece)
     else:
         for gone, come in chosen:
@@ -186,24 +190,32 @@ def _chain(*batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from each
 
 
-def _sums(at: StateAt, names: Sequence[str], runs: TaskRuns | None, target: str | None = None) -> Iterator[RowSums]:
-    """Yield the bags of rows of the parts. ``target``: its path, where the state is that of the target."""
-    parts = at.parts(())
-    if runs is None or len(parts) == 1:
-        return in_order(partial(_sums_of_part, at, names), parts, reading_threads())
-    shares = striped(parts, runs)
-    return map(RowSums.of_text, runs.run(partial(_sums_in_task, at, names, shares, target), len(shares)))
+def _sums(at: StateAt, names: Sequence[str], known: RowSums | StateStoreError | None) -> Iterator[RowSums]:
+    """Yield the bags of rows of the parts, or what is known of them together."""
+    if known is None:
+        yield from in_order(partial(_sums_of_part, at, names), at.parts(()), reading_threads())
+    elif isinstance(known, RowSums):
+        yield known
+    else:
+        raise known
 
 
-def _sums_in_task(
-    at: StateAt, names: Sequence[str], shares: Sequence[Sequence[Any]], target: str | None, number: int
-) -> str:
-    limit_reading_threads(1)
-    total = no_rows()
-    with contextlib.nullcontext() if target is None else _of_target(target):
-        for part in shares[number]:
-            total += _sums_of_part(at, names, part)
-    return total.as_text()
+def _sums_of_all(
+    plan: EditPlan, sources: tuple[Source, Source], states: Sequence[str], path: str, runs: TaskRuns
+) -> _Known:
+    """Return the bags of rows of the states that are read in whole, from tasks.
+
+    States that cannot be read are left out, and tell why when they are compared.
+    """
+    summed: dict[tuple[str, int], SummedState] = {}
+    for state in states:
+        with contextlib.suppress(UnsupportedError):
+            compared = _compared(plan, *sources, state, path)
+            if compared is None or plan.differing_rows(state, *sources, compared.names) is not None:
+                continue
+            sides = [SummedState(at, compared.names) for at in (compared.before, compared.after)]
+            summed.update(((state, number), each) for number, each in enumerate(sides))
+    return dict(zip(summed, sums_in_tasks(list(summed.values()), runs), strict=True))
 
 
 def _sums_of_part(at: StateAt, names: Sequence[str], part: Any) -> RowSums:
