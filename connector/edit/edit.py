@@ -71,8 +71,8 @@ def edit(
     job removes at once. ``keep_rows`` and ``keep_statements``: the receipt in the target has the rows before and after,
     and the statements, in full; by default it has digests of them, because what was erased must not stay in it.
     ``allow_external_access``: statements may read data files, as ``FROM 'rows.parquet'``. ``settings`` are what the
-    engine's messages name. With ``spark``, a session, its tasks write, copy and compare; they need to see source and
-    target by the same paths as this process. ``options`` are those of engines that select state, such as ``stores_file``
+    engine's messages name. With ``spark``, a session, its tasks look for rows, write and compare; they need to see
+    source and target by the same paths as this process. ``options`` are those of engines that select state, such as ``stores_file``
     (docs/reference.md).
 
     Raises the errors of `inspect`, UnsupportedError EDIT_UNSUPPORTED for state that cannot be edited, and when it is
@@ -123,7 +123,7 @@ def edit_of(
     states = engine_states(warehouse)
     asked = states.bound if version is None else int(version)
     newest = states.ask(newest_version) if asked is None else asked
-    editing = Editing(warehouse, states.source, newest, allow_external_access)
+    editing = Editing(warehouse, states.source, newest, allow_external_access, runs)
     options = EditOptions(as_batch, allow_late, dict(settings or {}))
     into = None if target is None else os.fspath(target)
     kept = {"keep_rows": keep_rows, "keep_statements": keep_statements}

@@ -18,6 +18,7 @@ from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import ROW, ROWS, Editing, shared
 from statestore.connector.edit.fitted_values import fitted, in_type
 from statestore.connector.edit.named_rows import BY_CHANCE, Columns, Path, load_named, query_of, spelled, type_at
+from statestore.connector.edit.reads_in_tasks import chosen_in_tasks, is_of_the_row
 from statestore.connector.edit.row_changes import delete_rows, insert_rows, key_text, set_values
 from statestore.connector.edit.statements import Assignment, Delete, Insert, Target, Text, Update
 from statestore.connector.edit.units import one_array, repeated_row
@@ -83,7 +84,10 @@ def load_meant(editing: Editing, text: Text, state: EditedState, statement: Upda
     elif not load_named(state, columns, statement.sources, statement.where, select):
         unit = [exp.column(name, table=statement.target.alias, quoted=True) for name in state.unit]
         tree = query_of(unit, [statement.target.node, *statement.sources], statement.where)
-        state.load(as_units(state, select(tree)))
+        if editing.runs is not None and is_of_the_row(statement):
+            state.load(as_units(state, chosen_in_tasks(editing.warehouse, state, tree, text, editing.runs)))
+        else:
+            state.load(as_units(state, select(tree)))
 
 
 def _is_by_chance(statement: Update | Delete) -> bool:
