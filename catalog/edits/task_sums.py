@@ -47,9 +47,7 @@ def sums_in_tasks(states: Sequence[SummedState], runs: TaskRuns) -> list[RowSums
     return found
 
 
-def _sums_of_share(
-    states: Sequence[SummedState], shares: Sequence[Sequence[tuple[int, Any]]], share: int
-) -> str:
+def _sums_of_share(states: Sequence[SummedState], shares: Sequence[Sequence[tuple[int, Any]]], share: int) -> str:
     """Return the bag of the rows of each state in a share of the parts, or its error, by its number."""
     limit_reading_threads(1)  # a task has one core; others run beside it
     sums: dict[int, RowSums] = {}

@@ -74,8 +74,8 @@ def write_in_tasks(
             found = json.loads(answer)
             copied = [Copy(*each) for each in found["copied"]]
             written = [WrittenFile(*each) for each in found["written"]]
-            for each in (*copied, *written):
-                target.take(each.path, attempts / found["attempt"] / each.path)
+            for path in [*(each.path for each in copied), *(each.path for each in written)]:
+                target.take(path, attempts / found["attempt"] / path)
             target.written.update((each.path, each) for each in written)
             sizes.update(found["sizes"])
             copies += copied

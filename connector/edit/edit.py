@@ -72,8 +72,8 @@ def edit(
     and the statements, in full; by default it has digests of them, because what was erased must not stay in it.
     ``allow_external_access``: statements may read data files, as ``FROM 'rows.parquet'``. ``settings`` are what the
     engine's messages name. With ``spark``, a session, its tasks look for rows, write and compare; they need to see
-    source and target by the same paths as this process. ``options`` are those of engines that select state, such as ``stores_file``
-    (docs/reference.md).
+    source and target by the same paths as this process. ``options`` are those of engines that select state, such as
+    ``stores_file`` (docs/reference.md).
 
     Raises the errors of `inspect`, UnsupportedError EDIT_UNSUPPORTED for state that cannot be edited, and when it is
     written InvalidInputError EDIT_REFUSED or TARGET_EXISTS.

@@ -193,7 +193,7 @@ def test_tasks_that_do_not_see_the_target(source: Path) -> None:
             attempts.rmdir()
             return super().run(work, count)
 
-    with pytest.raises(UnsupportedError, match="a task on .* name a target in a file system that") as raised:
+    with pytest.raises(UnsupportedError, match=r"a task on .* name a target in a file system that") as raised:
         edit(source, "target", Elsewhere())
     assert raised.value.code == ErrorCode.UNSUPPORTED_PATH
     assert names_beside(source) == ["source"]
@@ -219,7 +219,7 @@ def twice(plan: Attempted, part: Any, target: Target) -> Mapping[str, int]:
 
 
 def test_a_path_of_two_tasks_is_refused(source: Path) -> None:
-    with pytest.raises(StateStoreError, match="EDIT_DIFFERS.*one is written twice"):
+    with pytest.raises(StateStoreError, match=r"EDIT_DIFFERS.*one is written twice"):
         edit(source, "target", AttemptedTasks(50), toys_of(source, twice))
     assert names_beside(source) == ["marks", "source"]
 
@@ -244,9 +244,7 @@ def misplaced(plan: Attempted, part: Any, target: Target) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("writing", [wrong, misplaced])
-def test_a_wrong_target_is_told_of_as_by_threads(
-    source: Path, writing: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_target_is_told_of_as_by_threads(source: Path, writing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many keys some are looked up, and the places of all are read again."""
     monkeypatch.setattr(key_checks, "MOST_KEYS", 1 if writing is misplaced else key_checks.MOST_KEYS)
     messages = []

@@ -42,7 +42,7 @@ IN_TASKS = {
         "UPDATE state SET value.sum = 1 WHERE value.count = 77;"
         "DELETE FROM state WHERE value.count = 3",
     ),
-    "rows of a list": ("savepoint", 'DELETE FROM "kv-long.history" WHERE value::VARCHAR LIKE \'%1%\''),
+    "rows of a list": ("savepoint", "DELETE FROM \"kv-long.history\" WHERE value::VARCHAR LIKE '%1%'"),
 }
 IN_THIS_PROCESS = {
     "a query": ("agg", "DELETE FROM state WHERE value.sum > (SELECT avg(value.sum) FROM state)"),

@@ -107,6 +107,6 @@ def test_an_error_of_a_task_is_the_error_of_the_call(
         return run(tasks, work, count)
 
     monkeypatch.setattr(UpkeepTasks, "run", without_folder)
-    with pytest.raises(statestore.UnsupportedError, match="UNSUPPORTED_PATH.*name a target in a file system"):
+    with pytest.raises(statestore.UnsupportedError, match=r"UNSUPPORTED_PATH.*name a target in a file system"):
         edit(tmp_path / "target", "rescale", spark)
     assert not list(tmp_path.iterdir())

@@ -56,29 +56,27 @@ def run(folder: Path, source: Path, cases: list[tuple[str, str, int]]) -> subpro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cases", [EXECUTORS if SHARE == 1 else EXECUTORS[:2]], ids=["executors"])
-def test_executors_that_are_killed(cases: list[tuple[str, str, int]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cases",
+    [[("driver", "file", 1)], EXECUTORS if SHARE == 1 else EXECUTORS[:2], [("driver", "sums", 1)]],
+    ids=["driver writing", "executors", "driver comparing"],
+)
+def test_a_process_that_is_killed(cases: list[tuple[str, str, int]], tmp_path: Path) -> None:
+    """What a killed driver leaves beside the target, the next edit to this target removes."""
     source = Path(shutil.copytree(checkpoint_path("spark4.3.0-agg__rkcl"), tmp_path / "source"))
     before = tree(source)
     done = run(tmp_path, source, cases)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == list(range(len(cases)))
-    expected = by_threads(source, tmp_path / "threads")
-    for number in range(len(cases)):
-        assert rows_of(tmp_path / str(number)) == expected, cases[number]
-    assert names(tmp_path) == {"source", "threads", *map(str, range(len(cases)))}
+    if cases[0][0] == "driver":
+        assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+        assert not (tmp_path / "0").exists()
+        targets = [tmp_path / "0"]
+        expected = by_threads(source, targets[0])
+    else:
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert json.loads(done.stdout.splitlines()[-1]) == list(range(len(cases)))
+        targets = [tmp_path / str(number) for number in range(len(cases))]
+        expected = by_threads(source, tmp_path / "threads")
+    for target, case in zip(targets, cases, strict=True):
+        assert rows_of(target) == expected, case
+    assert names(tmp_path) - {"threads"} == {"source", *(target.name for target in targets)}
     assert tree(source) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", ["file", "sums"])
-def test_a_driver_that_is_killed_leaves_no_target(moment: str, tmp_path: Path) -> None:
-    """What it leaves beside the target, the next edit to this target removes."""
-    source = Path(shutil.copytree(checkpoint_path("spark4.3.0-agg__rkcl"), tmp_path / "source"))
-    before = tree(source)
-    done = run(tmp_path, source, [("driver", moment, 1)])
-    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-    assert not (tmp_path / "0").exists()
-    assert tree(source) == before
-    by_threads(source, tmp_path / "0")
-    assert names(tmp_path) == {"source", "0"}
