@@ -5,7 +5,7 @@ Only units that a statement may change are loaded, each once. All other rows are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from statestore.catalog.engines.engine_table import EngineSplit, EngineTable, PartSplit
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
+from statestore.connector.edit.rows_in_tasks import Kept, rows_in_tasks
 from statestore.connector.edit.units import Units, one_array, unit_numbers
 from statestore.formats.engine import StateAt, WholePart
 from statestore.formats.errors import CorruptError, StateStoreError
@@ -26,7 +27,6 @@ from statestore.formats.values.filters import MAX_LOOKUPS, Filter
 
 FEW_KEYS = 64
 """Keys with nulls, which no filter names together, are read one by one up to this number."""
-Kept = Callable[[pa.RecordBatch], Bools]
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,6 @@ class EditedState:
         def once() -> pa.Table:
             splits = self.table.splits(query)
             if runs is not None and len(splits) > 1:
-                from statestore.connector.edit.reads_in_tasks import rows_in_tasks
-
                 return rows_in_tasks(self.table, splits, query, kept or _every, self.schema, runs)
             batches = (batch for split in splits for batch in self.table.read(split, query))
             if kept is not None:

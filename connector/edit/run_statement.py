@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from statestore.connector.edit.chosen_in_tasks import chosen_in_tasks, is_of_the_row
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import ROW, ROWS, Editing, shared
 from statestore.connector.edit.fitted_values import fitted, in_type
 from statestore.connector.edit.named_rows import BY_CHANCE, Columns, Path, load_named, query_of, spelled, type_at
-from statestore.connector.edit.reads_in_tasks import chosen_in_tasks, is_of_the_row
 from statestore.connector.edit.row_changes import delete_rows, insert_rows, key_text, set_values
 from statestore.connector.edit.statements import Assignment, Delete, Insert, Target, Text, Update
 from statestore.connector.edit.units import one_array, repeated_row

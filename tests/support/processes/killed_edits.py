@@ -61,11 +61,11 @@ def dying(work: Any, moment: str, death: Death) -> Callable[[int], str]:
 
     def run(number: int) -> str:
         from statestore.catalog.edits import target_folder, task_sums, task_writing
-        from statestore.connector.edit import reads_in_tasks
+        from statestore.connector.edit import chosen_in_tasks
 
         match moment:
             case "search":
-                patch(reads_in_tasks, "select_on_duckdb")
+                patch(chosen_in_tasks, "select_on_duckdb")
             case "file":
                 patch(target_folder._NewFile, "close")
             case "copy":

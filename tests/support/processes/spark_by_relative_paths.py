@@ -197,7 +197,6 @@ class Calls:
         tracked.run()
         return stored("tracked.state", "item", "value")
 
-
     def edited(self) -> list[Any]:
         with statestore.edit("checkpoint", "mended", spark=self.spark) as edit:
             edit.sql("DELETE FROM state WHERE value.count <> 3 OR value.sum > 600 OR value.sum IS NULL")
