@@ -146,6 +146,14 @@ class EditPlan(ABC):
     def write(self, part: Any, target: Target) -> Mapping[str, int]:
         """Write the files of a part; return their sizes by path below the target."""
 
+    def noted(self, part: Any) -> Any:
+        """What `finish` needs to know of a part that `write` has written in this process, as a picklable value."""
+        return None
+
+    def note(self, part: Any, noted: Any) -> None:
+        """Take what another process has `noted` of a part that it wrote."""
+        return
+
     @abstractmethod
     def finish(self, target: Target) -> Mapping[str, int]:
         """Write what makes the target a state, after all parts and copies: logs, commits, ``_metadata``.

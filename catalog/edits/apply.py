@@ -30,8 +30,11 @@ from statestore.catalog.edits.receipt import (
 from statestore.catalog.edits.receipt_states import edited_states, kept_statements
 from statestore.catalog.edits.source_files import SourceFiles, files_of, local_root, place_of, with_copied
 from statestore.catalog.edits.target_errors import wrong_plan
+from statestore.catalog.edits.target_folder import TargetFolder
 from statestore.catalog.edits.targets import MadeTarget, new_target, refuse_around, target_location
+from statestore.catalog.edits.task_writing import write_in_tasks
 from statestore.catalog.edits.verification import columns_of, verify_target
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import UNFINISHED_FILE, CopiedFile, EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import Source, StateInfo
 from statestore.formats.error_codes import ErrorCode
@@ -87,12 +90,14 @@ def apply_edit(
     keep_statements: bool = False,
     progress: Listener = _unheard,
     reader: EngineReader | None = None,
+    runs: TaskRuns | None = None,
 ) -> Receipt:
     """Make ``target``, a new folder that has a version of the source with the edits, and return its receipt.
 
     ``statements`` are those from which the edits were computed. The receipt has them as texts if ``keep_statements`` or
     if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit. A ``reader``, that of the
-    engine, confirms the target, as notes of the receipt say.
+    engine, confirms the target, as notes of the receipt say. With ``runs`` files are written and copied in tasks, and
+    states are read there to be compared; the target appears here, once. One in an object store is written here.
 
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
     `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that no edit can write to; ConflictError
@@ -117,9 +122,10 @@ def apply_edit(
         refuse_around(location, Location(folder))
     before = with_copied(listed, place, copied)
     with new_target(location) as made, disk_errors("write", made.path):
-        done = _write(plan, copied, made, progress)
+        runs = runs if isinstance(made, TargetFolder) else None  # tasks do not see what is held back
+        done = _write(plan, copied, made, progress, runs)
         with made.shown(locally=plan.opens_local_folders) as shown:
-            untold = verify_target(plan, source, shown, [*edits, *followed], made.path, _heard_rows(progress))
+            untold = verify_target(plan, source, shown, [*edits, *followed], made.path, _heard_rows(progress), runs)
             untold += [] if reader is None else confirm_target(plan, source, shown, made.path, reader)
         before.check(with_copied(files_of(source), place, copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
@@ -175,12 +181,28 @@ class _Done:
     written: tuple[WrittenFile, ...]
 
 
-def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: MadeTarget, progress: Listener) -> _Done:
+def _write(
+    plan: EditPlan, files: Sequence[CopiedFile], folder: MadeTarget, progress: Listener, runs: TaskRuns | None
+) -> _Done:
     total = sum(file.bytes for file in files if file.bytes is not None)
-    copied = copy_files(
-        files, folder, plan.stages(), lambda done: progress(EditProgress("copying", done, max(done, total)))
-    )
+
+    def heard_bytes(done: int) -> None:
+        progress(EditProgress("copying", done, max(done, total)))
+
     sizes: dict[str, int] = {}
+    if runs is None or not isinstance(folder, TargetFolder):
+        copied = copy_files(files, folder, plan.stages(), heard_bytes)
+        _write_here(plan, folder, sizes, progress)
+    else:
+        copied = write_in_tasks(plan, files, folder, runs, sizes)
+        heard_bytes(copied.bytes)
+        progress(EditProgress("writing", len(plan.parts()), len(plan.parts())))
+    sizes.update(plan.finish(folder.last_files))
+    return _Done(copied, _written_files(folder, files, sizes))
+
+
+def _write_here(plan: EditPlan, folder: MadeTarget, sizes: dict[str, int], progress: Listener) -> None:
+    """Write all parts in threads, and add the sizes of their files."""
     parts = plan.parts()
 
     def write(part: Any) -> Mapping[str, int]:
@@ -189,8 +211,6 @@ def _write(plan: EditPlan, files: Sequence[CopiedFile], folder: MadeTarget, prog
     for number, written in enumerate(in_order(write, parts, processors()), 1):
         sizes.update(written)
         progress(EditProgress("writing", number, len(parts)))
-    sizes.update(plan.finish(folder.last_files))
-    return _Done(copied, _written_files(folder, files, sizes))
 
 
 def _written_files(

@@ -60,10 +60,15 @@ def copy_files(
         copies.append(copied)
         done += copied.bytes
         progress(done)
+    return copied_files(copies)
+
+
+def copied_files(copies: Sequence[Copied]) -> CopiedFiles:
+    """Return what the receipt says of copies."""
     lines = sorted("\t".join([each.path, str(each.bytes), each.sha256]) for each in copies)
     return CopiedFiles(
         len(copies),
-        done,
+        sum(each.bytes for each in copies),
         sum(each.linked for each in copies),
         sum(not each.linked and not each.sha256 for each in copies),
         hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest(),
@@ -77,14 +82,19 @@ def _copies(files: Sequence[CopiedFile], target: MadeTarget, last: frozenset[str
 
         copies = in_order(ObjectCopies(target, last).copied, files, COPIES_AT_ONCE)
     elif any(not each.folder.is_local for each in files):
-        copies = in_order(partial(_copied, target), files, PARALLEL_REQUESTS)
+        copies = in_order(partial(copied_file, target), files, PARALLEL_REQUESTS)
     else:
-        several = in_order(lambda some: [_copied(target, each) for each in some], _groups(files), processors())
+        several = in_order(lambda some: [copied_file(target, each) for each in some], _groups(files), processors())
         copies = chain.from_iterable(several)
     for file, copied in zip(files, copies, strict=True):
-        if file.bytes is not None and copied.bytes != file.bytes:
-            raise _changed(f"{_source_of(file)} has {copied.bytes} bytes, it had {file.bytes} when it was listed")
+        check_size(file, copied)
         yield copied
+
+
+def check_size(file: CopiedFile, copied: Copied) -> None:
+    """Raise ConflictError SOURCE_CHANGED for a file that has another size than was planned."""
+    if file.bytes is not None and copied.bytes != file.bytes:
+        raise _changed(f"{_source_of(file)} has {copied.bytes} bytes, it had {file.bytes} when it was listed")
 
 
 def _groups(files: Iterable[CopiedFile]) -> Iterator[list[CopiedFile]]:
@@ -101,7 +111,8 @@ def _groups(files: Iterable[CopiedFile]) -> Iterator[list[CopiedFile]]:
         yield group
 
 
-def _copied(target: TargetFolder, file: CopiedFile) -> Copied:
+def copied_file(target: TargetFolder, file: CopiedFile) -> Copied:
+    """Bring one file into the target, as `copy_files` does."""
     place = target.place(file.path)
     return _copied_locally(target, file, place) if file.folder.is_local else _fetched(target, file, place)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ import pyarrow as pa
 from statestore.catalog.edits.row_sums import row_hashes
 from statestore.catalog.edits.shown_rows import shown_row
 from statestore.catalog.edits.target_errors import wrong_plan
+from statestore.catalog.edits.task_shares import striped
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import StateAt, StateInfo
 from statestore.formats.kernels.arrays import Hashes, Ints
@@ -58,12 +61,19 @@ class _Check:
 
 
 def check_keys(
-    at: StateAt, info: StateInfo, names: Sequence[str], edit: StateEdit, path: str, *, in_order: bool
+    at: StateAt,
+    info: StateInfo,
+    names: Sequence[str],
+    edit: StateEdit,
+    path: str,
+    *,
+    in_order: bool,
+    runs: TaskRuns | None = None,
 ) -> None:
     """Raise StateStoreError EDIT_DIFFERS unless look-ups in the target at ``path`` find the units as the edit says.
 
-    ``names`` are the columns of rows, ``in_order``: the rows of a unit have an order. States that no key finds are not
-    looked at.
+    ``names`` are the columns of rows, ``in_order``: the rows of a unit have an order. With ``runs`` tasks read what is
+    read in whole. States that no key finds are not looked at.
     """
     by = _lookup_columns(info, edit)
     if not by:
@@ -72,7 +82,7 @@ def check_keys(
     every = _distinct_units(edit)
     units = _units(edit, names, every[:: -(-len(every) // MOST_KEYS) or 1])
     if len(units) < len(every):
-        _check_placement(check, every)
+        _check_placement(check, every, runs)
     chosen = _keys(check, units)
     for start in range(0, len(chosen), KEYS_AT_ONCE):
         some = dict(list(chosen.items())[start : start + KEYS_AT_ONCE])
@@ -180,16 +190,29 @@ def _rows_of(batch: pa.RecordBatch, unit: Sequence[str], wanted: Hashes) -> Ints
     return np.flatnonzero(wanted[places] == hashes)
 
 
-def _check_placement(check: _Check, wanted: Hashes) -> None:
+def _check_placement(check: _Check, wanted: Hashes, runs: TaskRuns | None) -> None:
     """Raise where a row of these units lies in another part than the engine's rule says."""
-    at = check.at
-    for part in at.parts(()):
+    parts = check.at.parts(())
+    if runs is None:
+        answers: Iterable[str] = map(partial(_misplaced, check.at, check.edit.unit, wanted, [parts]), [0])
+    else:
+        shares = striped(parts, runs)
+        answers = runs.run(partial(_misplaced, check.at, check.edit.unit, wanted, shares), len(shares))
+    for found in answers:
+        if found:
+            raise wrong_plan(check.path, f"rows of its state {check.edit.state} lie in a wrong place: {found}")
+
+
+def _misplaced(at: StateAt, unit: Sequence[str], wanted: Hashes, shares: Sequence[Sequence[Any]], number: int) -> str:
+    """Return the first finding in a share of the parts; "" for none."""
+    for part in shares[number]:
         placement = at.placement(part)
         if placement is None:
             continue
         for batch in at.rows(part, at.schema.names, ()):
-            chosen = _rows_of(batch, check.edit.unit, wanted)
+            chosen = _rows_of(batch, unit, wanted)
             if len(chosen):
                 placement.add(batch.select(at.schema.names).take(pa.array(chosen)))
         for finding in placement.findings():
-            raise wrong_plan(check.path, f"rows of its state {check.edit.state} lie in a wrong place: {finding.text}")
+            return finding.text
+    return ""

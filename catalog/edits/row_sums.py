@@ -7,6 +7,7 @@ searched among few rows.
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,15 @@ class RowSums:
 
     def __sub__(self, other: RowSums) -> RowSums:
         return RowSums(self.rows - other.rows, self.sums - other.sums)
+
+    def as_text(self) -> str:
+        """Return the bag as a text, which `of_text` reads."""
+        return f"{self.rows} {base64.b64encode(self.sums.tobytes()).decode()}"
+
+    @staticmethod
+    def of_text(text: str) -> RowSums:
+        rows, _, sums = text.partition(" ")
+        return RowSums(int(rows), np.frombuffer(base64.b64decode(sums), np.uint64))
 
     def differing_bucket(self, other: RowSums) -> int | None:
         """Return the first bucket in which two bags differ; None for equal bags."""

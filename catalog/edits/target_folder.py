@@ -53,13 +53,22 @@ class TargetFolder:
         return self._place(path)
 
     def _place(self, path: str) -> Path:
-        found = Path(self.root, path)
+        found, names = Path(self.root, path), path.split("/")
         folder = str(found.parent)
         if folder not in self.folders:
             with disk_errors("make a folder", folder):
-                found.parent.mkdir(parents=True, exist_ok=True)
+                for count in range(1, len(names)):  # the root itself is never made again once it is gone
+                    Path(self.root, *names[:count]).mkdir(exist_ok=True)
             self.folders.add(folder)
         return found
+
+    def take(self, path: str, made: Path) -> None:
+        """Give a file of the same file system, which is durable, its place. Raises as `create`."""
+        place = self.place(path)
+        with disk_errors("rename", made):
+            if os.path.lexists(place):
+                raise wrong_plan(self.path, f"{path} is written twice")
+            made.rename(place)
 
     @property
     def last_files(self) -> TargetFolder:

@@ -9,7 +9,7 @@ where the engine searches them is checked by look-ups (`statestore.catalog.edits
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,8 @@ from statestore.catalog.edits.key_checks import check_keys
 from statestore.catalog.edits.row_sums import RowSums, differing_row, no_rows, row_hashes, sums_of
 from statestore.catalog.edits.shown_rows import shown_row
 from statestore.catalog.edits.target_errors import wrong_plan
+from statestore.catalog.edits.task_sums import SummedState, sums_in_tasks
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import EditPlan, StateEdit
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
@@ -29,6 +31,8 @@ from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.state_table import RowPair
 
 Progress = Callable[[int], None]
+_Known = Mapping[tuple[str, int], RowSums | StateStoreError]
+"""Bags of rows of states, or why they cannot be read, by the name of the state and 0 for the source or 1."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,19 @@ class Compared:
 
 
 def verify_target(
-    plan: EditPlan, source: Source, folder: str, edits: Sequence[StateEdit], path: str, progress: Progress
+    plan: EditPlan,
+    source: Source,
+    folder: str,
+    edits: Sequence[StateEdit],
+    path: str,
+    progress: Progress,
+    runs: TaskRuns | None = None,
 ) -> list[str]:
     """Raise StateStoreError EDIT_DIFFERS, which names a row that differs, unless the target is in ``folder``.
 
     ``edits`` are all that become of rows, `EditPlan.followed` included. ``path`` is that of the target in messages,
-    ``progress`` is called with the number of rows that were read. Raises the source's errors for damage of its files.
+    ``progress`` is called with the number of rows that were read. With ``runs`` states that are read in whole are read
+    in tasks. Raises the source's errors for damage of its files.
 
     Returns, as sentences, which states were not compared: those that no edit touches and of which the source's rows
     cannot be decoded. Only the engine's own copy of their bytes vouches for them.
@@ -62,13 +73,15 @@ def verify_target(
         without = f" without {_listed(dropped)}" if dropped else ""
         raise wrong_plan(path, f"it has the states {_listed(found)}, its source{without} has {_listed(listed)}")
     rows, undecoded = 0, []
-    for state in dict.fromkeys([*listed, *(edit.state for edit in edits)]):
+    states = list(dict.fromkeys([*listed, *(edit.state for edit in edits)]))
+    known = {} if runs is None else _sums_of_all(plan, (source, target), states, path, runs)
+    for state in states:
         mine = [edit for edit in edits if edit.state == state]
         try:
             compared = _compared(plan, source, target, state, path)
             if compared is None:
                 continue
-            rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress)
+            rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress, known)
         except UnsupportedError as error:
             if mine:
                 raise
@@ -78,7 +91,8 @@ def verify_target(
         info = source.info(state)
         for edit in _by_unit(mine, compared.names):
             with _of_target(path):
-                check_keys(compared.after, info, compared.names, edit, path, in_order=plan.keeps_order(state))
+                in_order = plan.keeps_order(state)
+                check_keys(compared.after, info, compared.names, edit, path, in_order=in_order, runs=runs)
     return undecoded
 
 
@@ -158,6 +172,7 @@ def _check_rows(
     path: str,
     rows: int,
     progress: Progress,
+    known: _Known,
 ) -> int:
     """Raise where the bags of rows differ by more than the edits; return how many rows were read so far."""
     names = compared.names
@@ -174,10 +189,10 @@ def _check_rows(
     chosen = pairs()
     before = after = no_rows()
     if chosen is None:
-        for piece in _sums(compared.before, names):
+        for piece in _sums(compared.before, names, known.get((compared.state, 0))):
             before += counted(piece)
         with _of_target(path):
-            for piece in _sums(compared.after, names):
+            for piece in _sums(compared.after, names, known.get((compared.state, 1))):
                 after += counted(piece)
     else:
         for gone, come in chosen:
@@ -215,9 +230,32 @@ def _chain(*batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from each
 
 
-def _sums(at: StateAt, names: Sequence[str]) -> Iterator[RowSums]:
-    """Yield the bags of rows of the parts."""
-    return in_order(partial(_sums_of_part, at, names), at.parts(()), reading_threads())
+def _sums(at: StateAt, names: Sequence[str], known: RowSums | StateStoreError | None) -> Iterator[RowSums]:
+    """Yield the bags of rows of the parts, or what is known of them together."""
+    if known is None:
+        yield from in_order(partial(_sums_of_part, at, names), at.parts(()), reading_threads())
+    elif isinstance(known, RowSums):
+        yield known
+    else:
+        raise known
+
+
+def _sums_of_all(
+    plan: EditPlan, sources: tuple[Source, Source], states: Sequence[str], path: str, runs: TaskRuns
+) -> _Known:
+    """Return the bags of rows of the states that are read in whole, from tasks.
+
+    States that cannot be read are left out, and tell why when they are compared.
+    """
+    summed: dict[tuple[str, int], SummedState] = {}
+    for state in states:
+        with contextlib.suppress(UnsupportedError):
+            compared = _compared(plan, *sources, state, path)
+            if compared is None or plan.differing_rows(state, *sources, compared.names) is not None:
+                continue
+            sides = [SummedState(at, compared.names) for at in (compared.before, compared.after)]
+            summed.update(((state, number), each) for number, each in enumerate(sides))
+    return dict(zip(summed, sums_in_tasks(list(summed.values()), runs), strict=True))
 
 
 def _sums_of_part(at: StateAt, names: Sequence[str], part: Any) -> RowSums:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from statestore.catalog.edits.apply import Listener, apply_edit
 from statestore.catalog.edits.receipt import Receipt
 from statestore.catalog.edits.targets import target_location
 from statestore.catalog.reads.arguments import key_filters
+from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import Editing, engine_states, newest_version
@@ -38,6 +39,9 @@ from statestore.formats.values.canonical import ErrorPath, canonical, nullable, 
 from statestore.formats.values.filters import Filter, mask, parse_filters
 from statestore.formats.values.types import conform
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 def edit(
     source: str | os.PathLike[str],
@@ -52,6 +56,7 @@ def edit(
     settings: Mapping[str, Any] | None = None,
     with_engine: bool = False,
     progress: Listener | None = None,
+    spark: SparkSession | None = None,
     **options: Any,
 ) -> Edit:
     """Change the state of a stopped job: a context in which statements say what, at whose end ``target`` is written.
@@ -75,8 +80,9 @@ def edit(
     ``allow_external_access``: statements may read data files, as ``FROM 'rows.parquet'``. ``settings`` are what the
     engine offers for its target, such as ``{"partitions": 64}``. ``with_engine``: before the target appears, the
     engine's own reader reads it and must find the same rows, which the receipt says; for a checkpoint of Spark that is
-    PySpark's, in the session of this process or in a local one that is started for it. ``options`` are those of engines
-    that select state, such as ``stores_file`` (docs/reference.md).
+    PySpark's, in the session of this process or in a local one that is started for it. With ``spark``, a session, its
+    tasks look for rows, write and compare; they need to see source and target by the same paths as this process.
+    ``options`` are those of engines that select state, such as ``stores_file`` (docs/reference.md).
 
     Raises the errors of `inspect`, UnsupportedError EDIT_UNSUPPORTED for state that cannot be edited, and when it is
     written InvalidInputError EDIT_REFUSED or TARGET_EXISTS.
@@ -92,6 +98,7 @@ def edit(
         settings={} if settings is None else settings,
         with_engine=with_engine,
         progress=progress,
+        spark=spark,
     )
     return edit_of(source, target, given, terms)
 
@@ -109,6 +116,7 @@ class EditTerms:
     settings: Mapping[str, Any] = field(default_factory=dict)
     with_engine: bool = False
     progress: Listener | None = None
+    spark: SparkSession | None = None
 
 
 def edit_of(
@@ -122,6 +130,7 @@ def edit_of(
     Raises InvalidInputError INVALID_OPTION for settings that the engine of the source has not.
     """
     check_number(terms.version)
+    runs = None if terms.spark is None else runs_of(terms.spark)
     if target is not None:
         if not isinstance(target, str | os.PathLike):
             raise InvalidInputError(
@@ -134,7 +143,7 @@ def edit_of(
     asked = states.bound if terms.version is None else int(terms.version)
     newest = states.ask(newest_version) if asked is None else asked
     engine_reader(states.source, wanted=terms.with_engine)  # raises where there is none
-    editing = Editing(warehouse, states.source, newest, terms.allow_external_access)
+    editing = Editing(warehouse, states.source, newest, terms.allow_external_access, runs)
     options = EditOptions(terms.as_batch, terms.allow_late, settings)
     return Edit(editing, None if target is None else os.fspath(target), terms, options)
 
@@ -221,6 +230,7 @@ class Edit:
                 keep_rows=self._terms.keep_rows,
                 keep_statements=self._terms.keep_statements,
                 reader=reader,
+                runs=self._editing.runs,
                 **({} if self._terms.progress is None else {"progress": self._terms.progress}),
             )
         self._ended = True

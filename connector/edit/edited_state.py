@@ -5,14 +5,17 @@ Only units that a statement may change are loaded, each once. All other rows are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.engines.engine_table import EngineSplit, EngineTable, PartSplit
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
+from statestore.connector.edit.rows_in_tasks import Kept, rows_in_tasks
 from statestore.connector.edit.units import Units, one_array, unit_numbers
 from statestore.formats.engine import StateAt, WholePart
 from statestore.formats.errors import CorruptError, StateStoreError
@@ -40,11 +43,12 @@ class EditedState:
 
     ``before`` are the rows of the units that were loaded, as the source has them, ``now`` the rows that they have by
     now, both in the order of the state and in all columns. ``is_keyed``: a unit has one row. ``whole``: every unit is
-    loaded.
+    loaded. With ``runs`` tasks look for the units that are loaded, unless those are all, or looked up.
     """
 
-    def __init__(self, table: EngineTable, version: int) -> None:
+    def __init__(self, table: EngineTable, version: int, runs: TaskRuns | None = None) -> None:
         self.table = replace(table, bound=version)
+        self.runs = runs
         self.version = version
         info = self.table.info
         self.name = table.name
@@ -80,7 +84,7 @@ class EditedState:
     def load_all(self) -> None:
         """Load every unit that is not loaded yet."""
         if not self.whole:
-            self._take(self._read((), self._not_loaded))
+            self._take(self._read((), self._others(), here=True))
             self._rows = replace(self._rows, whole=True)
 
     def load_where(self, filters: Sequence[Filter]) -> None:
@@ -90,7 +94,7 @@ class EditedState:
         if not {each.column for each in filters} <= set(self.unit):
             self.load(self._read(filters))  # of a unit some rows may not pass
             return
-        self._take(self._read(filters, self._not_loaded))
+        self._take(self._read(filters, self._others()))
 
     def load(self, rows: pa.Table) -> None:
         """Load the units of rows, whether the source has rows of them or not."""
@@ -114,19 +118,27 @@ class EditedState:
         before, now = (pa.concat_tables([known, rows]) for known in (self.before, self.now))
         self._rows = replace(self._rows, before=before, now=now)
 
-    def _not_loaded(self, rows: pa.RecordBatch) -> Bools:
-        return ~self.loaded.have(rows) if len(self.loaded) else np.ones(rows.num_rows, np.bool_)
+    def _others(self) -> Kept:
+        """Return which rows are of units that are not loaded by now."""
+        return partial(_not_among, self.loaded) if len(self.loaded) else _every
 
-    def _read(self, filters: Sequence[Filter], kept: Callable[[pa.RecordBatch], Bools] | None = None) -> pa.Table:
-        """Return the rows that pass filters, in all columns and in the order of the state; of them those ``kept``."""
+    def _read(self, filters: Sequence[Filter], kept: Kept | None = None, *, here: bool = False) -> pa.Table:
+        """Return the rows that pass filters, in all columns and in the order of the state; of them those ``kept``.
+
+        Tasks look for them, unless this process is to have them ``here``, or one part has them all, as look-ups do.
+        """
         query = Query(version=self.version, filters=tuple(filters))
+        runs = None if here else self.runs
 
         def of_split(split: EngineSplit) -> list[pa.RecordBatch]:
             batches = self.table.read(split, query)
             return list(batches if kept is None else (batch.filter(pa.array(kept(batch))) for batch in batches))
 
         def once() -> pa.Table:
-            found = in_order(of_split, self.table.splits(query), reading_threads())
+            splits = self.table.splits(query)
+            if runs is not None and len(splits) > 1:
+                return rows_in_tasks(self.table, splits, query, kept or _every, self.schema, runs)
+            found = in_order(of_split, splits, reading_threads())
             return pa.Table.from_batches((batch for batches in found for batch in batches), schema=self.schema)
 
         return again(once)
@@ -185,6 +197,14 @@ class EditedState:
         keys = [table.select(list(self.unit)) for table in tables]
         numbers = unit_numbers(pa.concat_tables(keys), self.unit)
         return np.split(numbers, np.cumsum([table.num_rows for table in tables])[:-1])
+
+
+def _every(rows: pa.RecordBatch) -> Bools:
+    return np.ones(rows.num_rows, np.bool_)
+
+
+def _not_among(units: Units, rows: pa.RecordBatch) -> Bools:
+    return ~units.have(rows)
 
 
 def of_values(columns: Mapping[str, pa.Array]) -> list[Filter] | None:

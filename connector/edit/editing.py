@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.catalog.warehouse import Warehouse, open_table
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.edit.edited_state import EditedState
@@ -43,13 +44,14 @@ class Editing:
     """The states of a version of a source while they are edited, by their names.
 
     ``paths`` are tables of other places that statements name by their paths. ``external``: statements may read files,
-    as DuckDB does.
+    as DuckDB does. With ``runs`` tasks look for the rows that statements change, where they can.
     """
 
     warehouse: Warehouse
     source: Source
     version: int
     external: bool = False
+    runs: TaskRuns | None = None
     states: dict[str, EditedState] = field(default_factory=dict)
     paths: dict[str, StateTable] = field(default_factory=dict)
 
@@ -75,7 +77,7 @@ class Editing:
                 position,
             )
         if table.state not in self.states:
-            self.states[table.state] = EditedState(table, self.version)
+            self.states[table.state] = EditedState(table, self.version, self.runs)
         return self.states[table.state]
 
     def _whole_name(self, name: str) -> str:

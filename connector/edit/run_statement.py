@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from statestore.connector.edit.chosen_in_tasks import chosen_in_tasks, is_of_the_row
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.editing import ROW, ROWS, Editing, shared
 from statestore.connector.edit.fitted_values import fitted, in_type
@@ -89,7 +90,10 @@ def load_meant(editing: Editing, text: Text, state: EditedState, statement: Upda
     elif not load_named(state, columns, statement.sources, statement.where, select):
         unit = [exp.column(name, table=statement.target.alias, quoted=True) for name in state.unit]
         tree = query_of(unit, [statement.target.node, *statement.sources], statement.where)
-        state.load(as_units(state, select(tree)))
+        if editing.runs is not None and is_of_the_row(statement):
+            state.load(as_units(state, chosen_in_tasks(editing.warehouse, state, tree, text, editing.runs)))
+        else:
+            state.load(as_units(state, select(tree)))
 
 
 def names_in(editing: Editing, text: Text, sources: Sequence[exp.Expr], with_: exp.With | None) -> Sequence[str]:

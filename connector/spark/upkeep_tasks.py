@@ -1,17 +1,15 @@
-"""Upkeep in Spark's tasks: numbered pieces of work, and an answer for each."""
+"""Upkeep and edits in Spark's tasks: numbered pieces of work, and an answer for each."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from statestore.catalog.upkeep.ranges.task_runs import Work
+from statestore.catalog.upkeep.ranges.task_runs import Work, error_of_text, text_of_error
 from statestore.connector.spark.errors import message_only
-from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, StorageError
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ["number", "answer", "failed"]
 SCHEMA = "number int, answer string, failed string"
-_KINDS: dict[str, type[StateStoreError]] = {kind.__name__: kind for kind in StateStoreError.__subclasses__()}
 
 
 class UpkeepTasks:
@@ -51,7 +48,7 @@ class UpkeepTasks:
                     except StorageError:
                         raise
                     except StateStoreError as error:
-                        failed = json.dumps([type(error).__name__, error.code, error.message])
+                        failed = text_of_error(error)
                 columns = [
                     pa.array([number], pa.int32()),
                     *(pa.array([text], pa.string()) for text in (answer, failed)),
@@ -62,7 +59,6 @@ class UpkeepTasks:
         found: dict[int, str] = {}
         for number, answer, failed in sorted(tuple(row) for row in rows):
             if failed is not None:
-                kind, code, message = json.loads(failed)
-                raise _KINDS.get(kind, StateStoreError)(ErrorCode.__members__.get(code, code), message)
+                raise error_of_text(failed)
             found[number] = answer
         return [found[number] for number in range(count)]

@@ -345,6 +345,19 @@ class FlinkEditPlan(EditPlan):
         streams = zip(self._stream_names(part), self.written[part].streams, strict=True)
         return {name: stream.bytes for name, (_, stream) in streams}
 
+    def noted(self, part: _Part) -> WrittenOperator | WrittenElements | None:
+        """What was written of a part, whose offsets ``_metadata`` has."""
+        if isinstance(part, SegmentPart):
+            return None
+        return self.elements[part] if isinstance(part, ElementsPart) else self.written[part]
+
+    def note(self, part: _Part, noted: WrittenOperator | WrittenElements | None) -> None:
+        """Take what another process wrote of a part."""
+        if isinstance(part, ElementsPart) and isinstance(noted, WrittenElements):
+            self.elements[part] = noted
+        elif isinstance(part, SubtaskPart | OperatorPart) and isinstance(noted, WrittenOperator):
+            self.written[part] = noted
+
     def _stream_names(self, part: StreamsPart) -> list[str]:
         if isinstance(part, SubtaskPart):
             return [_stream_name(part.operator, self._operators[part.operator].indexes[part.place])]

@@ -46,7 +46,7 @@ class LocalDirectory:
         if os.getpid() != self.process:
             return
         nothing_to_leave(self.leave)
-        _remove(self.path)
+        remove_tree(self.path)
         os.close(self.lock)
         if self.in_temporary:
             _remove_empty(self.path.parent)
@@ -161,12 +161,12 @@ def _remove_unless_held(path: Path) -> None:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(path)
+            remove_tree(path)
         finally:
             os.close(lock)
 
 
-def _remove(path: Path) -> None:
+def remove_tree(path: Path) -> None:
     """Rename the directory to a name that marks it for removal, then remove it.
 
     A process that dies on the way may have removed the lock and not the rest.

@@ -7,10 +7,15 @@ gave it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import StateStoreError
+
 Work = Callable[[int], str]
+_KINDS: dict[str, type[StateStoreError]] = {kind.__name__: kind for kind in StateStoreError.__subclasses__()}
 
 
 class TaskRuns(Protocol):
@@ -39,3 +44,16 @@ def runs_of(session: Any) -> TaskRuns:
     """Return the task runs of a session. Raises InvalidInputError WRONG_INPUT for a value that is no session."""
     (make,) = _made
     return make(session)
+
+
+# Errors of the tree as a part of answers
+
+
+def text_of_error(error: StateStoreError) -> str:
+    return json.dumps([type(error).__name__, error.code, error.message])
+
+
+def error_of_text(text: str) -> StateStoreError:
+    """Return the error of which `text_of_error` made a text, in another process."""
+    kind, code, message = json.loads(text)
+    return _KINDS.get(kind, StateStoreError)(ErrorCode.__members__.get(code, code), message)

@@ -64,6 +64,7 @@ WRITES = {
     "update_mode": [["curry", 2.0], ["naan", 5.0]],
     "keyed": [["dal", 1]],
     "tracked": [["dal", 1]],
+    "edited": [["key-05-é", 550], ["key-06-éé", 553], ["key-07-ééé", 556]],
 }
 UPDATE_REFUSED = (
     "UnsupportedError: [NO_QUERY_ID] a session of Spark Connect cannot write update mode, because Spark does not "
@@ -179,6 +180,7 @@ def test_a_connect_server_without_this_package() -> None:
 def answers(master: str, calls: list[str], folder: Path, **environment: str) -> Any:
     """What the calls answered in a process that works in ``folder``."""
     folder.mkdir()
+    (folder / "checkpoint").symlink_to(checkpoint_path(NAME))
     done = subprocess.run(
         [sys.executable, str(PROCESSES / "spark_by_relative_paths.py"), master, *calls],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
