@@ -98,13 +98,14 @@ def test_the_target_is_the_same(case: str, runs: Any, tmp_path: Path) -> None:
 
 def test_streams_of_a_savepoint_are_gone_over_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ``_metadata`` needs of them comes from the tasks, and the files are those that this process writes."""
-    stream, parts = FlinkEditPlan._stream, []
+    stream = FlinkEditPlan._write
+    parts: list[Any] = []
 
     def counted(plan: FlinkEditPlan, part: Any, put: Any) -> Any:
         parts.append(part)
         return stream(plan, part, put)
 
-    monkeypatch.setattr(FlinkEditPlan, "_stream", counted)
+    monkeypatch.setattr(FlinkEditPlan, "_write", counted)
     found, statement, _ = CASES["savepoint"]
     edit = statestore.edit(found(tmp_path)[0])
     edit.sql(statement)

@@ -189,7 +189,7 @@ def test_a_job_goes_on_from_what_was_edited(
     assert not model(range(BEFORE), keys)
     assert seen_by(source) == keys
 
-    target = written(planned(source, edits_of(source), **settings), tmp_path / "target")
+    target = written(planned(source, edits_of(source), settings=settings), tmp_path / "target")
     edited_model(keys)
     assert seen_by(target) == keys
 

@@ -40,7 +40,7 @@ FIRST = "checkpoints/checkpoints/spark4.3.0-dedup__hdfs"
 
 def checkpoints() -> dict[str, Path]:
     """All checkpoints of the archives with committed state."""
-    found = {}
+    found: dict[str, Path] = {}
     for archive in ARCHIVES:
         root = unpacked(DATA / "spark" / f"{archive}.tar.xz")
         places = {each.parent for each in root.rglob("commits") if (each.parent / "state").is_dir()}

@@ -86,7 +86,7 @@ def test_an_entry_that_is_there_twice_is_not_taken_for_one() -> None:
 
 def test_other_key_groups_are_not_compared_so(tmp_path: Path) -> None:
     source = source_at(fixture("sql") / manifest("sql")["snapshots"][1]["path"])
-    plan = planned(source, max_parallelism="300")
+    plan = planned(source, settings={"max_parallelism": "300"})
     target = written(plan, tmp_path / "target")
     keyed = [each for each in source.states() if isinstance(source.at(each, source.newest(each)), KeyedAt)]
     assert keyed

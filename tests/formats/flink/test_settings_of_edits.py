@@ -79,9 +79,9 @@ def test_keys_move_to_the_key_groups_of_another_max_parallelism_and_back(
     assert {each.max_parallelism for each in before} == {most}
     drop = {"drop": UNKNOWN_KEYS[run]} if run in UNKNOWN_KEYS else {}
     if drop:
-        source = written(planned(source, **drop), tmp_path / "kept")
+        source = written(planned(source, settings=drop), tmp_path / "kept")
     monkeypatch.setattr(key_group_runs, "MOST", 4000)
-    there = written(planned(source, max_parallelism="300"), tmp_path / "there", by_tasks=True)
+    there = written(planned(source, settings={"max_parallelism": "300"}), tmp_path / "there", by_tasks=True)
     monkeypatch.undo()
     after = there.opened(there.refs[-1][0]).metadata.operators
     assert {each.max_parallelism for each in after} == {300}
@@ -90,7 +90,7 @@ def test_keys_move_to_the_key_groups_of_another_max_parallelism_and_back(
         assert sum(handle.groups for handle in keyed) == (300 if keyed else 0)
     assert states_of(there, "key_group") == states_of(source, "key_group")
     assert most == 300 or states_of(there) != states_of(source)
-    back = written(planned(there, max_parallelism=str(most)), tmp_path / "back")
+    back = written(planned(there, settings={"max_parallelism": str(most)}), tmp_path / "back")
     assert states_of(back) == states_of(source)
 
 
@@ -100,18 +100,18 @@ def test_rows_of_an_edit_move_along(tmp_path: Path) -> None:
     rows = rows_of(source, state)
     new = rows.slice(0, 1).set_column(0, "key", pa.array(["nobody"]))
     edit = state_edit(source, state, rows.slice(1, 2), new)
-    copy = written(planned(source, [edit], max_parallelism="64"), tmp_path / "target")
+    copy = written(planned(source, [edit], settings={"max_parallelism": "64"}), tmp_path / "target")
     expected = pa.concat_tables([rows.slice(0, 1), rows.slice(3), new])
     assert listed(rows_of(copy, state), "key_group") == listed(expected, "key_group")
     gone = state_edit(source, state, new, rows.slice(0, 0))
     with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*nobody"):
-        written(planned(source, [gone], max_parallelism="64"), tmp_path / "refused")
+        written(planned(source, [gone], settings={"max_parallelism": "64"}), tmp_path / "refused")
 
 
 @pytest.mark.parametrize("new", ["counts of keys", "0123456789abcdef" * 2])
 def test_an_operator_has_another_uid_or_id(new: str, tmp_path: Path) -> None:
     source = source_of("rocksdb", 2)
-    plan = planned(source, rename_operator=f"kv-string={new}, {operator_id('kv-long')} = kv-string")
+    plan = planned(source, settings={"rename_operator": f"kv-string={new}, {operator_id('kv-long')} = kv-string"})
     copy = written(plan, tmp_path / "target")
     assert states_of(copy) == states_of(source)  # under the names that states of the source have
     assert any("kv-string" in each and "which the job has to give it" in each for each in plan.notes)
@@ -128,7 +128,7 @@ def test_an_operator_has_another_uid_or_id(new: str, tmp_path: Path) -> None:
 
 def test_operators_and_states_are_left_out(tmp_path: Path) -> None:
     source = source_of("rocksdb", 2)
-    plan = planned(source, drop=f"kv-long, kv-string.count, {operator_id('kv-string')}.event_user-timers")
+    plan = planned(source, settings={"drop": f"kv-long, kv-string.count, {operator_id('kv-string')}.event_user-timers"})
     copy = written(plan, tmp_path / "target")
     gone = {each for each in source.states() if each.startswith("kv-long.")}
     gone |= {"kv-string.count", "kv-string.event_user-timers"}
@@ -144,9 +144,9 @@ def test_operators_and_states_are_left_out(tmp_path: Path) -> None:
 def test_files_of_a_dropped_operator_are_not_copied(tmp_path: Path) -> None:
     source = source_of("rocksdb", 0)
     every = {each.path for each in planned(source).copied()}
-    kept = {each.path for each in planned(source, drop="kv-long").copied()}
+    kept = {each.path for each in planned(source, settings={"drop": "kv-long"}).copied()}
     assert kept < every
-    copy = written(planned(source, drop="kv-long"), tmp_path / "target")
+    copy = written(planned(source, settings={"drop": "kv-long"}), tmp_path / "target")
     assert {each.name for each in (tmp_path / "target").iterdir()} == {*kept, "_metadata"}
     assert "kv-string.count" in copy.states()
 
@@ -173,7 +173,7 @@ def test_files_of_a_dropped_operator_are_not_copied(tmp_path: Path) -> None:
 )
 def test_settings_that_are_refused(run: str, place: int, settings: dict[str, str], message: str) -> None:
     with pytest.raises((InvalidInputError, UnsupportedError), match=rf"(?s)(INVALID_OPTION|EDIT_UNSUPP).*({message})"):
-        planned(source_of(run, place), **settings)
+        planned(source_of(run, place), settings=settings)
 
 
 def test_rows_of_what_is_dropped_are_not_edited() -> None:
@@ -181,4 +181,4 @@ def test_rows_of_what_is_dropped_are_not_edited() -> None:
     rows = rows_of(source, "kv-string.count").slice(0, 1)
     edit = state_edit(source, "kv-string.count", rows, rows.slice(0, 0))
     with pytest.raises(InvalidInputError, match=r"INVALID_OPTION.*kv-string.count, which is dropped"):
-        planned(source, [edit], drop="kv-string")
+        planned(source, [edit], settings={"drop": "kv-string"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,12 +20,12 @@ def planned(
     version: int | None = None,
     *,
     rewrite: bool = False,
-    **settings: str,
+    settings: Mapping[str, str] | None = None,
 ) -> FlinkEditPlan:
     """The plan of an edit, of the newest version. ``rewrite``: the keyed state of all operators is written anew."""
     number = source.refs[-1][0] if version is None else version
     if not rewrite:
-        return source.edit_plan(number, edits, EditOptions(settings=settings))
+        return source.edit_plan(number, edits, EditOptions(settings=settings or {}))
     operators = source.opened(number).metadata.operators
     keyed = frozenset(each.id for each in operators if any(task.managed_keyed is not None for task in each.subtasks))
     return edit_plan(source, number, edits, EditOptions(), keyed)

@@ -66,7 +66,7 @@ def test_what_was_logged_is_in_the_target(
             edits.append(state_edit(source, state, first, first.slice(0, 0)))
     assert len(edits) > 3
     monkeypatch.setattr(key_group_runs, "MOST", 1000)
-    moved = written(planned(source, edits, max_parallelism="300"), tmp_path / "moved")
+    moved = written(planned(source, edits, settings={"max_parallelism": "300"}), tmp_path / "moved")
     after = shown(moved)
     for edit in edits:
         assert len(after[edit.state]) == len(before[edit.state]) - 1

@@ -15,8 +15,10 @@ from statestore.formats.flink.columns.value_bytes import plain_values
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.flink.state_at import KeyedAt
 
-RELEASES = ("2.3.0", "1.20.3", "1.11.6", "1.12.7", "1.13.6", "1.14.6", "1.15.4", "1.16.3", "1.17.2", "1.18.1", "1.19.3")
-RELEASES += ("2.0.1", "2.1.1", "2.2.0")
+RELEASES = (
+    *("2.3.0", "1.20.3", "1.11.6", "1.12.7", "1.13.6", "1.14.6", "1.15.4", "1.16.3", "1.17.2", "1.18.1", "1.19.3"),
+    *("2.0.1", "2.1.1", "2.2.0"),
+)
 KEY = "user-3"
 
 
@@ -51,7 +53,7 @@ def test_an_erased_key_is_gone_and_all_others_have_moved(release: str, tmp_path:
                 mine = rows.filter(pa.compute.equal(rows["key"], KEY))
                 edits.append(state_edit(source, state, mine, mine.slice(0, 0)))
         assert sum(edit.removed.num_rows for edit in edits) > 3
-        copy = written(planned(source, edits, max_parallelism="300"), tmp_path / f"moved-{number}")
+        copy = written(planned(source, edits, settings={"max_parallelism": "300"}), tmp_path / f"moved-{number}")
         assert shown(copy) == shown(source, without=KEY), place
         plain = written(planned(source), tmp_path / f"plain-{number}")
         assert shown(plain) == shown(source), place
