@@ -61,8 +61,8 @@ def counts(edit: StateEdit, row_key: Sequence[str]) -> tuple[int, int, int]:
     removed, added = len(gone) - same, len(come) - same
     if not row_key:
         return removed, added, 0
-    keys = [np.unique(_hashes(table, row_key)) for table in (edit.removed, edit.added)]
-    changed = len(np.intersect1d(*keys, assume_unique=True)) - same
+    ours, theirs = (np.unique(_hashes(table, row_key)) for table in (edit.removed, edit.added))
+    changed = len(np.intersect1d(ours, theirs, assume_unique=True)) - same
     return removed - changed, added - changed, changed
 
 

@@ -39,7 +39,7 @@ from statestore.formats.values.key_equality import keys_equal
 @dataclass(frozen=True)
 class Place:
     path: str
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def client(self, folder: Path) -> TestClient:
         options = {"storesFile": self.options["stores_file"]} if self.options else {}
