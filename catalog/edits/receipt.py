@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.edits.json_lines import json_lines
+from statestore.catalog.edits.row_texts import json_lines
 from statestore.catalog.reads.shown import Facts, ShowsItself
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError

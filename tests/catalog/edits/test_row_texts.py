@@ -12,8 +12,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.catalog.edits.json_lines import json_lines
 from statestore.catalog.edits.receipt_states import counts
+from statestore.catalog.edits.row_texts import json_lines
 from statestore.catalog.edits.shown_rows import json_rows
 from statestore.formats.edits import StateEdit
 
