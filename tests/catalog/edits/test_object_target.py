@@ -189,6 +189,7 @@ def test_a_claim_that_cannot_be_removed_is_told(
         raise InvalidInputError(ErrorCode.NO_ACCESS, "refused")
 
     with pytest.raises(StorageError, match=r"is whole, but for edit.unfinished"), new_target(place) as target:
+        assert isinstance(target, ObjectTarget)
         write(target, "state/1", b"1")
         write(target.last_files, "commits/0", b"done")
         monkeypatch.setattr(type(target.storage), "delete_many", refuse)
