@@ -22,7 +22,7 @@ from typing import IO, Any
 from statestore.catalog.edits.receipt import RECEIPT_FILE, WrittenFile
 from statestore.catalog.edits.target_errors import check_path, lies_in_source, target_exists, wrong_plan
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.durable_files import sync_tree
+from statestore.formats.places.durable_files import sync_path, sync_tree
 from statestore.formats.places.local_directory import take_directory
 
 BUFFER_BYTES = 1 << 20
@@ -127,15 +127,7 @@ class TargetFolder:
                 raise target_exists(self.path) from error
             raise
         with disk_errors("make durable", self.path):
-            _sync(os.path.dirname(self.path))  # noqa: PTH120 (a path that is absolute)
-
-
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_path(os.path.dirname(self.path))  # noqa: PTH120 (a path that is absolute)
 
 
 class _Hashed(io.FileIO):

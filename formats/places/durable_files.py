@@ -31,7 +31,7 @@ def sync_tree(root: str) -> None:
             return
     finally:
         os.close(descriptor)
-    for_each(_sync, _below(root), _THREADS)
+    for_each(sync_path, _below(root), _THREADS)
 
 
 def _below(root: str) -> Iterator[str]:
@@ -43,7 +43,8 @@ def _below(root: str) -> Iterator[str]:
         yield folder
 
 
-def _sync(path: str) -> None:
+def sync_path(path: str) -> None:
+    """Make one file durable, or the names in a folder. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)

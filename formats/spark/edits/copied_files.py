@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from statestore.formats.edits import CopiedFile
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.listings import EntryKind
@@ -113,6 +114,8 @@ def moved_metadata(root: Folder, path: str, target: str) -> bytes:
                     _moved(str(each), f"/{operator}/_stateSchema/", target) for each in paths
                 ]
                 moved = True
+    except InvalidInputError:  # of the target, not of the file
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise corrupt_file(where, f"expected stateStoreInfo with paths below {operator}/_stateSchema") from error
     return (
