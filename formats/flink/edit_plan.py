@@ -187,8 +187,8 @@ class FlinkEditPlan(EditPlan):
     @property
     def followed(self) -> Sequence[StateEdit]:
         """Timers of erased keys, what belongs to windows, and positions of elements of lists."""
-        operators = (*self._operators.values(), *self._element_edits.values())
-        return [edit for operator in operators for edit in operator.followed]
+        keyed = [edit for operator in self._operators.values() for edit in operator.followed]
+        return keyed + [edit for operator in self._element_edits.values() for edit in operator.followed]
 
     # Files
 
@@ -304,14 +304,14 @@ class FlinkEditPlan(EditPlan):
                 self.streams[part] = self._stream(part, lambda piece: None)
         self._check_met()
         new: dict[int, bytes] = {}
-        handles = self._element_handles()
+        elements = self._element_handles()
         for mine in self._elements_parts():
             edits = self._element_edits[mine.operator]
             if mine not in self.elements:
                 self.elements[mine] = edits.write(mine.place, lambda piece: None)
             made = self.elements[mine]
             stream = relative_bytes(self._elements_name(mine), made.bytes)
-            new[id(handles[mine])] = operator_bytes(made.states, stream)
+            new[id(elements[mine])] = operator_bytes(made.states, stream)
         for found in self._metadata.parsed.operators:
             if found.id in self._operators:
                 handles = [each.managed_keyed for each in found.subtasks if each.managed_keyed is not None]

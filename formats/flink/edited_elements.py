@@ -124,7 +124,7 @@ class EditedElements:
 
 def in_stream_order(stored: StoredElements) -> list[OperatorStateOffsets]:
     """The states of a subtask in the order in which its header has them, and its stream their elements."""
-    names = [each.name for each in (*stored.header.states, *stored.header.broadcasts)]
+    names = [each.name for each in stored.header.states] + [each.name for each in stored.header.broadcasts]
     return sorted(stored.handle.states, key=lambda each: names.index(each.name) if each.name in names else -1)
 
 
@@ -149,7 +149,8 @@ def edited_elements(
         stored = snapshot.stored(number)
         if stored.error is not None:
             raise stored.error
-        changes, followed = {}, []
+        changes: dict[str, ElementChanges] = {}
+        followed: list[StateEdit] = []
         for edit, at in mine:
             origin = f"{snapshot.files.path}, state {edit.state}"
             if at.form.name in changes:
