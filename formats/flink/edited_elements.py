@@ -124,8 +124,7 @@ class EditedElements:
 
 def in_stream_order(stored: StoredElements) -> list[OperatorStateOffsets]:
     """The states of a subtask in the order in which its header has them, and its stream their elements."""
-    header = stored.header
-    names = [*(each.name for each in header.states), *(each.name for each in header.broadcasts)]
+    names = [each.name for each in stored.header.states] + [each.name for each in stored.header.broadcasts]
     return sorted(stored.handle.states, key=lambda each: names.index(each.name) if each.name in names else -1)
 
 

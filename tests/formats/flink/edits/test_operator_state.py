@@ -79,9 +79,9 @@ def test_lists_and_maps_become_what_the_edit_says(run: str, place: int, tmp_path
         rows = own_rows(source, state)
         first, second, *others = rows.to_pylist()
         key = "a new rule" if isinstance(first["map_key"], str) else 4711
-        changed, added = {**second, "map_value": others[0]["map_value"]}, {**others[-1], "map_key": key}
-        edits.append(state_edit(source, state, table([first, second], rows), table([changed, added], rows)))
-        expected[state] = {row["map_key"]: row["map_value"] for row in (changed, added, *others)}
+        come = [{**second, "map_value": others[0]["map_value"]}, {**others[-1], "map_key": key}]
+        edits.append(state_edit(source, state, table([first, second], rows), table(come, rows)))
+        expected[state] = {row["map_key"]: row["map_value"] for row in (*come, *others)}
     plan = planned(source, edits)
     copy = written(plan, tmp_path / "target", by_tasks=True)
     for state in LISTS:
