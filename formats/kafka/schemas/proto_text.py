@@ -74,6 +74,7 @@ class _Tokens:
         self._text = text
         self._found = self._walk()
         self.kind, self.token, self.at = "", "", 0
+        self.packed: bool | None = None
         self.next()
 
     def _walk(self) -> Iterator[tuple[str, str, int]]:
@@ -141,8 +142,8 @@ class _Tokens:
             self.wrong("a number of 32 bits", str(number))
         return number
 
-    def skip(self, *ends: str) -> None:
-        """Go behind the next of these tokens that lies in no brackets."""
+    def skip(self, *ends: str) -> str:
+        """Go behind the next of these tokens that lies in no brackets, and return it."""
         depth = 0
         while depth or self.token not in ends or self.kind != "sign":
             if self.kind == "end":
@@ -152,7 +153,7 @@ class _Tokens:
             if depth < 0:
                 self.wrong(" or ".join(map(repr, ends)))
             self.next()
-        self.next()
+        return self.next()
 
     def statements(self) -> Iterator[None]:
         """Stop at each statement between braces."""
@@ -162,11 +163,15 @@ class _Tokens:
                 yield
 
     def numbered(self) -> int:
-        """The number of a field or a symbol, up to the end of its statement."""
+        """The number of a field or a symbol, up to the end of its statement; then `packed` is its option."""
         self.expect("=")
         number = self.integer()
-        if self.takes("["):
-            self.skip("]")
+        self.packed = None
+        more = self.takes("[")
+        while more:
+            if self.takes("packed") and self.takes("="):
+                self.packed = self.token == "true"
+            more = self.skip(",", "]") == ","
         self.expect(";")
         return number
 
@@ -319,6 +324,8 @@ class _File:
             number = tokens.numbered()
         alone = name if self.proto3 and label == _OPTIONAL else None
         data = _text(1, name) + _number(3, number) + _number(4, label or _OPTIONAL) + form
+        if tokens.packed is not None:
+            data += _bytes(8, _number(2, int(tokens.packed)))
         owner.fields.append((data if oneof is None else data + _number(9, oneof), alone))
 
     def _enum(self) -> bytes:
