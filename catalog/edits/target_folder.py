@@ -94,7 +94,7 @@ class TargetFolder:
                 stream.flush()
                 os.fsync(stream.fileno())
             beside.replace(place)
-            _sync(self.path)
+            sync_path(self.path)
 
     def files(self) -> dict[str, int]:
         """Return the sizes of all files that are there, by path below the target."""
