@@ -69,12 +69,15 @@ class BackendHeader:
 
 @dataclass(frozen=True)
 class StateMeta:
-    """The content of a ``StateMetaInfoSnapshot``: ``kind`` is one of `BACKEND_KINDS`, ``types`` are by role."""
+    """The content of a ``StateMetaInfoSnapshot``: ``kind`` is one of `BACKEND_KINDS`, ``types`` are by role,
+    ``start`` is the byte at which it begins.
+    """
 
     name: str
     kind: str
     options: Mapping[str, str]
     types: Mapping[str, FlinkType]
+    start: int
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ def read_backend_header(data: bytes, path: str, end: int | None) -> BackendHeade
     """
     done, at = read_units(data, path, end, _next_unit)
     start: _Start = done[0]
-    states = tuple(keyed_header(meta, path) for _, meta in done[1:])
-    starts = tuple(begun for begun, _ in done[1:])
+    states = tuple(keyed_header(meta, path) for meta in done[1:])
+    starts = tuple(meta.start for meta in done[1:])
     return BackendHeader(start.version, start.compressed, start.key, states, at, starts)
 
 
@@ -104,12 +107,7 @@ def _next_unit(done: Sequence[Any]) -> tuple[Hashable, Unit] | None:
     if not done:
         return "start", _start
     left = done[0].count - len(done) + 1
-    return (left, _placed_meta) if left else None
-
-
-def _placed_meta(source: SnapshotInput) -> tuple[int, StateMeta]:
-    """The byte at which a state begins, and the state."""
-    return source.data.at, read_state_meta(source)
+    return (left, read_state_meta) if left else None
 
 
 def _start(source: SnapshotInput) -> _Start:
@@ -141,6 +139,7 @@ def check_version(data: DataInput, what: str, version: int, expected: tuple[int,
 def read_state_meta(source: SnapshotInput) -> StateMeta:
     """utf name | int32 kind | options | serializers by role (``CurrentReaderImpl``)."""
     data = source.data
+    start = data.at
     name = data.utf("the name of a state")
     number = data.i32("the kind of a state")
     if not 0 <= number < len(BACKEND_KINDS):
@@ -155,7 +154,7 @@ def read_state_meta(source: SnapshotInput) -> StateMeta:
         if not role.endswith("_SERIALIZER") or role in types:
             raise data.error(f"found a serializer with role {role[:80]!r} in state {name[:80]!r}")
         types[role] = proxied_snapshot(source)
-    return StateMeta(name, BACKEND_KINDS[number], options, types)
+    return StateMeta(name, BACKEND_KINDS[number], options, types, start)
 
 
 def role_of(meta: StateMeta, role: str, path: str) -> FlinkType:

@@ -69,8 +69,10 @@ def test_what_was_logged_is_in_the_target(
     moved = written(planned(source, edits, settings={"max_parallelism": "300"}), tmp_path / "moved")
     after = shown(moved)
     for edit in edits:
-        assert len(after[edit.state]) == len(before[edit.state]) - 1
         assert set(after[edit.state]) < set(before[edit.state])
+        at = source.at(edit.state, source.newest(edit.state))
+        if not (isinstance(at, KeyedAt) and at.form.kind == "timers"):  # which follow the rows of their key
+            assert len(after[edit.state]) == len(before[edit.state]) - 1
     others = before.keys() - {edit.state for edit in edits}
     assert {state: after[state] for state in others} == {state: before[state] for state in others}
 
