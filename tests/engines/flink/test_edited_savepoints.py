@@ -272,16 +272,16 @@ def whole_windows(source: FlinkSource) -> dict[str, int]:
     ids=lambda each: each if isinstance(each, str) else "-".join(each.values()),
 )
 def test_windows_and_operator_state_go_on(
-    kind: str, options: dict[str, str], then: dict[str, str], programs: str, tmp_path: Path
+    kind: str, options: dict[str, str], then: dict[str, str], programs: Callable[[str, str], str], tmp_path: Path
 ) -> None:
-    until = 45
-    first = run_job(programs, tmp_path / "first", Job("EditedParts", f"emit:{until},{kind}", tuple(options.items())))
+    until, jars = 45, programs("jobs", NEWEST)
+    first = run_job(jars, tmp_path / "first", Job("EditedParts", f"emit:{until},{kind}", tuple(options.items())))
     with statestore.edit(str(first.snapshots[-1].folder), tmp_path / "target") as edit:
         edit.sql(STATEMENTS)
     assert whole_windows(source_at(tmp_path / "target")) == {"tumbling": KEYS, "sessions": KEYS}
 
     start = (*then.items(), ("from", str(tmp_path / "target")))
-    second = run_job(programs, tmp_path / "second", Job("EditedParts", "emit:90,canonical", start))
+    second = run_job(jars, tmp_path / "second", Job("EditedParts", "emit:90,canonical", start))
     ended: dict[tuple[str, str], list[int]] = {}
     found: dict[str, list[Any]] = {}
     for row in second.snapshots[-1].truth:
