@@ -60,7 +60,8 @@ class EditedState:
         self.is_keyed = bool(info.row_key)
         self.one_zero = info.one_zero
         self.own = pa.schema([field for field in self.schema if field.name not in self.placement])
-        nothing = self.schema.empty_table()
+        # `empty_table` of a schema would load pandas.
+        nothing = pa.Table.from_batches([], schema=self.schema)
         self._rows = _Rows(nothing, nothing, Units(nothing.select(list(self.unit))), False)
 
     @property
@@ -106,7 +107,7 @@ class EditedState:
             return
         if not self.whole:
             found = [self._read(filters, units.have) for filters in self._look_ups(units)]
-            self._append(pa.concat_tables([self.schema.empty_table(), *found]))
+            self._append(pa.concat_tables([pa.Table.from_batches([], schema=self.schema), *found]))
         self._rows = replace(self._rows, loaded=self.loaded.joined(units))
 
     def _take(self, rows: pa.Table) -> None:

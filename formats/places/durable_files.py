@@ -1,8 +1,9 @@
 """Files and names that last: what was written below a folder reaches the disk before this returns.
 
 A sync of one file waits for the disk, and a folder may have a hundred thousand. Linux writes a whole file system at
-once (syncfs), and since 5.8 reports what failed. That is relied on where the file system is one of a disk. Over the
-network, or in a layer above another one, the call need not reach the disk, and files are synced one by one.
+once (syncfs), and since 5.8 reports what failed. That is relied on for many files, where the file system is one of a
+disk. Over the network, or in a layer above another one, the call need not reach the disk, and files are synced one by
+one; so are few files, which need not wait for what other programs have written.
 """
 
 from __future__ import annotations
@@ -13,25 +14,30 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from statestore.formats.places.reading_threads import for_each
 
 _OF_DISKS = {"ext2", "ext3", "ext4", "xfs", "f2fs", "tmpfs"}
 _FIRST_THAT_REPORTS = (5, 8)
+_FEW = 512
 _THREADS = 16
 """Syncs under way at a time, which the journal of a file system writes together."""
 
 
 def sync_tree(root: str) -> None:
     """Make a folder durable, with all files and folders below it. Raises OSError."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if _is_of_disk(os.fstat(descriptor).st_dev) and _sync_file_system(descriptor):
-            return
-    finally:
-        os.close(descriptor)
-    for_each(sync_path, _below(root), _THREADS)
+    paths = _below(root)
+    first = list(islice(paths, _FEW))
+    if len(first) == _FEW:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if _is_of_disk(os.fstat(descriptor).st_dev) and _sync_file_system(descriptor):
+                return
+        finally:
+            os.close(descriptor)
+    for_each(sync_path, chain(first, paths), _THREADS)
 
 
 def _below(root: str) -> Iterator[str]:

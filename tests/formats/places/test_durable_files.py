@@ -43,17 +43,20 @@ def test_one_call_syncs_all(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         return 0
 
+    monkeypatch.setattr(durable_files, "_FEW", 3)
     monkeypatch.setattr(durable_files, "_is_of_disk", lambda device: True)
     monkeypatch.setattr(durable_files, "_syncfs", lambda: call)
     sync_tree(str(tree))
     assert calls == [str(tree)] and synced == set()
 
 
-@pytest.mark.parametrize("lacks", ["call", "disk"])
+@pytest.mark.parametrize("lacks", ["call", "disk", "files"])
 def test_every_file_and_folder_is_synced_elsewhere(tree: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    """Few files do not wait for what other programs have written."""
     synced = recorded(monkeypatch)
-    monkeypatch.setattr(durable_files, "_is_of_disk", lambda device: lacks == "call")
-    monkeypatch.setattr(durable_files, "_syncfs", lambda: None)
+    monkeypatch.setattr(durable_files, "_FEW", 512 if lacks == "files" else 3)
+    monkeypatch.setattr(durable_files, "_is_of_disk", lambda device: lacks != "disk")
+    monkeypatch.setattr(durable_files, "_syncfs", lambda: None if lacks == "call" else pytest.fail)
     sync_tree(str(tree))
     assert synced == {str(tree / name) for name in ("a/one", "a/b/two", "three", "a", "a/b")} | {str(tree)}
 
@@ -63,6 +66,7 @@ def test_what_the_system_could_not_write_is_an_error(tree: Path, monkeypatch: py
         ctypes.set_errno(errno.ENOSPC)
         return -1
 
+    monkeypatch.setattr(durable_files, "_FEW", 3)
     monkeypatch.setattr(durable_files, "_is_of_disk", lambda device: True)
     monkeypatch.setattr(durable_files, "_syncfs", lambda: fail)
     with pytest.raises(OSError, match="No space left"):
