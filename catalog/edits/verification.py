@@ -151,9 +151,16 @@ def _compared(plan: EditPlan, source: Source, target: Source, state: str, path: 
         [(field.name, field.type) for field in at.schema if field.name not in source.info(state).placement]
         for at in (before, after)
     )
-    if columns != others:
+    names = tuple(name for name, _ in columns)
+    if columns != others and (names != tuple(name for name, _ in others) or not _is_empty(after, names, path)):
         raise wrong_plan(path, f"state {state} has the columns {others}, that of its source {columns}")
-    return Compared(state, tuple(name for name, _ in columns), before, after)
+    return Compared(state, names, before, after)
+
+
+def _is_empty(at: StateAt, names: Sequence[str], path: str) -> bool:
+    """Return whether a state of the target has no rows: the types of some columns are learned from what they hold."""
+    with _of_target(path):
+        return not any(batch.num_rows for part in at.parts(()) for batch in at.rows(part, names[:1], ()))
 
 
 def _at(source: Source, state: str, version: int) -> StateAt | None:

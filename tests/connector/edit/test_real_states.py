@@ -300,3 +300,17 @@ def test_names_that_are_not_clear_are_refused(text: str, message: str) -> None:
     with pytest.raises(StateStoreError, match=message):
         edit.sql(text)
     assert not edit.edits()
+
+
+def test_all_rows_go_from_a_state_whose_types_follow_from_its_values(tmp_path: Path) -> None:
+    """Without rows, it has other types of columns than before."""
+    source, state = snapshot_of("rocksdb", "savepoint-"), "opaque.m-kryo"
+    assert rows_in(source, state) > 0
+    with statestore.edit(source, tmp_path / "target") as edit:
+        edit.sql(f'DELETE FROM "{state}"')
+    assert rows_in(tmp_path / "target", state) == 0
+    assert rows_in(tmp_path / "target", f"{state}-map") == rows_in(source, f"{state}-map") > 0
+
+
+def rows_in(path: Path, state: str) -> int:
+    return int(statestore.inspect(path)[state].scan().read_all().num_rows)
