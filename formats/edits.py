@@ -147,7 +147,7 @@ class EditPlan(ABC):
         """Write the files of a part; return their sizes by path below the target."""
 
     def noted(self, part: Any) -> Any:
-        """What `finish` needs to know of a part that `write` has written in this process, as a picklable value."""
+        """Return what `finish` needs of a part that `write` has written in this process, as a picklable value."""
         return None
 
     def note(self, part: Any, noted: Any) -> None:

@@ -38,7 +38,7 @@ COPIED_FILES, COPIED_BYTES = 64, 1 << 26
 
 @dataclass(frozen=True)
 class _Share:
-    """What one task writes."""
+    """The parts and copies that one task writes."""
 
     parts: tuple[Any, ...] = ()
     files: tuple[CopiedFile, ...] = ()
@@ -46,7 +46,7 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Writing:
-    """What all tasks write, for the target at ``path``, in attempts below a folder."""
+    """The work of all tasks, for the target at ``path``, in attempts below a folder."""
 
     plan: EditPlan
     path: str

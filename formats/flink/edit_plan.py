@@ -346,7 +346,7 @@ class FlinkEditPlan(EditPlan):
         return {name: stream.bytes for name, (_, stream) in streams}
 
     def noted(self, part: _Part) -> WrittenOperator | WrittenElements | None:
-        """What was written of a part, whose offsets ``_metadata`` has."""
+        """Return what was written of a part, whose offsets ``_metadata`` has."""
         if isinstance(part, SegmentPart):
             return None
         return self.elements[part] if isinstance(part, ElementsPart) else self.written[part]

@@ -62,7 +62,7 @@ class OperatorStates:
         return [name for name in self.states[state].schema.names if name not in placement]
 
     def changes(self, state: str) -> Iterator[Change]:
-        """What goes from a state and comes to it, so far."""
+        """Yield the rows that go from a state, and those that come to it, so far."""
         if state in self.edits:
             yield self.edits[state].removed, self.edits[state].added
         if state in self.more:

@@ -1,4 +1,4 @@
-"""What belongs to a window beside its contents, and changes along with them.
+"""Rows that belong to a window beside its contents, and change along with them.
 
 The operator of windows (``WindowOperator`` of the DataStream API) keeps the contents of a window under its key and the
 window as namespace. Under the same namespace are its timers, and what its trigger or function keeps for it. Windows

@@ -108,7 +108,7 @@ class KafkaEditPlan(EditPlan):
 
 @dataclass(frozen=True)
 class EditedStores:
-    """What a source knows about its stores for an edit: ``store`` gives one by its name.
+    """The knowledge that a source has of its stores, for an edit: ``store`` gives one by its name.
 
     ``notes``: what the user of records has to know. ``ends``: the ends of a store's topic, where they are known.
     ``read``: the offsets behind the last record of each partition that the source has read, by which a delivery sees

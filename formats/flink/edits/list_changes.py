@@ -1,4 +1,4 @@
-"""What becomes of lists that are stored entries: the elements that go, and the bytes of those that come.
+"""Changes of lists that are stored entries: the elements that go, and the bytes of those that come.
 
 All elements of a list are then in the order of their positions, and numbered anew. Those that come without a position
 are behind all others.
@@ -25,7 +25,7 @@ _BEHIND = 1 << 32
 
 @dataclass(frozen=True)
 class ListChange:
-    """What becomes of one list: the positions that go, and the bytes of the elements that come, by position."""
+    """The change of one list: the positions that go, and the bytes of the elements that come, by position."""
 
     removed: frozenset[int]
     added: Mapping[int, bytes]

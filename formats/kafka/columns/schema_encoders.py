@@ -42,7 +42,7 @@ class Stored:
     sample: bytes | None = None
 
     def present(self, has: pa.Array) -> Stored:
-        """What is stored for the values that are not null."""
+        """Return the bytes of the values that are not null."""
         return self if self.own is None else Stored(self.own.filter(has), self.sample)
 
 
@@ -135,7 +135,7 @@ def _check_kept(name: str, message: ProtoMessage, own: pa.Array, what: str) -> N
 
 
 def _fronts(name: str, ids: IdForm, count: int, stored: Stored, what: str) -> Cells:
-    """What is in front of each value: that of the cell which it replaces, or of the sample."""
+    """Return the prefix of each value: that of the cell which it replaces, or of the sample."""
     own = pa.nulls(count, pa.binary()) if stored.own is None else stored.own.cast(pa.binary())
     if own.null_count:
         if stored.sample is None or ids.id_in(stored.sample) is None:
