@@ -8,46 +8,20 @@ deaths, then the problems that a process of its own found after each.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import obstore
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_objects
 from statestore.formats.places.locations import parse_location
 from support.processes.dying_backend import survived
+from support.processes.dying_requests import die_at_request
 
 KEYS = [f"k{number}" for number in range(60)]
 BATCHES = 4
-
-
-class Death:
-    """Kills the process at its ``last``-th step; counts them."""
-
-    def __init__(self, last: int) -> None:
-        self.last, self.steps, self.lock = last, 0, threading.Lock()
-
-    def step(self) -> None:
-        with self.lock:
-            self.steps += 1
-            if self.steps == self.last:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    def around(self, request: Any) -> Any:
-        def requested(*given: Any, **options: Any) -> Any:
-            self.step()
-            answer = request(*given, **options)
-            self.step()
-            return answer
-
-        return requested
 
 
 def opened(uri: str) -> KeyedStore:
@@ -58,8 +32,7 @@ def opened(uri: str) -> KeyedStore:
 
 def batches(uri: str, local: Path, last: int) -> None:
     """Do batches: two tasks each, full and incremental snapshots by turns, of which the newest two are kept."""
-    death = Death(last)
-    obstore.put, obstore.delete = death.around(obstore.put), death.around(obstore.delete)
+    die_at_request(last, "put", "delete")
     stored_objects.WHOLE_BYTES = 2_000  # larger ones go in parts
     store = opened(uri)
     newest = max(store.retained(), default=0)
