@@ -195,7 +195,7 @@ class ErrorCode(StrEnum):
     EDIT_REFUSED = "EDIT_REFUSED"
     """An edit that the engine would not go on from, or would undo at once. Change the edit as the message says."""
     EDIT_DIFFERS = "EDIT_DIFFERS"
-    """What was written is not what the edit says, so no target was made. Keep the source, and report the case."""
+    """The target would differ from what the edit says, so none was made. Keep the source, and report the case."""
     EDIT_NOT_DELIVERED = "EDIT_NOT_DELIVERED"
     """The target of an edit is there and verified, and what it has was not handed on. Do what the message says."""
     TARGET_EXISTS = "TARGET_EXISTS"

@@ -1,4 +1,4 @@
-"""Where stores lie: the storage of a location, and the directory for what its writers keep on this machine."""
+"""The places of stores: the storage of a location, and the directory for what its writers keep on this machine."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DESCRIPTION_COPY = "description.json"
 """The copy of the description in the folder of a store that took the name of a dropped one."""
 DROPPED = "dropped/"
-"""Where a dropped store of an object store leaves an empty object with its identity as the name."""
+"""The folder in which a dropped store of an object store leaves an empty object, named by its identity."""
 REPLACED = ".replaced-"
 """The beginning of the name of a folder with a store that a running or interrupted rebuild has moved away."""
 ID_DIGITS = 32

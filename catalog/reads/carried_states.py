@@ -58,7 +58,7 @@ class PendingClosures:
 
     @cached_property
     def addresses(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Where rows, ends and numbers of each run are in memory, and how many there are, for compiled loops."""
+        """Addresses of the rows, ends and numbers of each run in memory, and how many there are, for compiled loops."""
         return tuple((_address(run.rows), _address(run.ends), _address(run.number), len(run.rows)) for run in self.runs)
 
     def extended(self, slices: Slices, read: ReadSlice) -> PendingClosures:
@@ -173,7 +173,7 @@ class OpenMarks:
 
     @cached_property
     def address(self) -> int:
-        """Where the bits are in memory, for compiled loops."""
+        """The address of the bits in memory, for compiled loops."""
         return _address(self.bits)
 
     @staticmethod

@@ -115,7 +115,7 @@ def store_names(location: Location) -> list[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a new store puts its files, its description that says so, and the marks of dropped stores before."""
+    """The place of a new store's files, its description that says so, and the marks of dropped stores before."""
 
     storage: ObjectStorage
     spec: StoreSpec

@@ -51,7 +51,7 @@ OTHER_WORDS = {
 
 
 class _Place(NamedTuple):
-    """Where the function of a command stands. ``reads``: it has the options of engines; ``again``: it runs again
+    """The place of a command's function. ``reads``: it has the options of engines; ``again``: it runs again
     where a running engine has replaced what it reads; ``edits``: it has the settings that engines offer for edits."""
 
     module: str

@@ -158,7 +158,7 @@ class JavaObject:
             return refuse
 
     def identity(self) -> tuple[Any, ...]:
-        """What makes two objects equal for Spark, which looks for equal plans in its cache."""
+        """Return what makes two objects equal for Spark, which looks for equal plans in its cache."""
         return (id(self),)
 
     def toString(self) -> str:

@@ -187,7 +187,7 @@ word: Callable[[Bytes, int], Any] = _reader(64)
 big_word: Callable[[Bytes, int], Any] = _reader(64, swap=True)
 store_word: Callable[[Bytes, int, Any], None] = _writer()
 unowned: Any = intrinsic(_borrowed)
-"""The same array without its count of references, for functions that are called while the caller keeps the array.
+"""An array without its count of references, for functions that are called while the caller keeps the array.
 
 A function that returns at many places counts references to each of its arrays, atomically: a walk over an object of
 Kryo took twice the time.

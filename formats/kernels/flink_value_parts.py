@@ -17,7 +17,7 @@ def int32(data: Bytes, at: int) -> int:
 
 @inlined
 def text_end(data: Bytes, at: int, end: int, units: int) -> int:
-    """Where a string's last unit ends; -SHORT or -WRONG if there is none."""
+    """Return where a string's last unit ends; -SHORT or -WRONG if there is none."""
     if units > end - at:
         return -SHORT
     stop = at + units

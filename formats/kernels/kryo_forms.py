@@ -125,7 +125,7 @@ MOST_SHARED = 16
 
 
 class KryoArrays(NamedTuple):
-    """What a walk over records needs for the objects of Kryo in them; a program without such has None instead.
+    """Arrays that a walk over records needs for objects of Kryo; a program without such objects has None instead.
 
     ``rows`` has for each part of the program whether its forms are those of Kryo 2, and where they begin and end in the
     five arrays behind it. The others are those of ``kryo_walk.walk_object``, with what is ``known`` of each part.

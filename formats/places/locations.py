@@ -64,7 +64,7 @@ _CREDENTIALS = {
     ),
     AZURE: ("the environment (AZURE_CLIENT_ID), az login or the machine's identity", "Azure"),
 }  # fmt: skip
-"""Where the client of a storage looks for credentials, and the server that it contacts by default."""
+"""The places in which the client of a storage looks for credentials, and the server that it contacts by default."""
 
 UNFINISHED = "unfinished"
 """The scheme of folders that this process is writing (`statestore.formats.places.unfinished_folders`)."""

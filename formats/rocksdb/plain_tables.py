@@ -247,7 +247,7 @@ def _index_key(block: bytes, at: int, end: int, short: bool) -> tuple[int, int, 
 
 
 def _restart_before(block: bytes, end: int, first: bytes, strip: int, short: bool) -> int:
-    """Where the last entry with a whole key below ``first`` begins; 0 where there is none."""
+    """Return where the last entry with a whole key below ``first`` begins; 0 where there is none."""
     low, high = 0, (int.from_bytes(block[-4:], "little") & ~(_HASHED | _UNKNOWN_LAYOUT)) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -267,7 +267,7 @@ def _restart(block: bytes, end: int, number: int) -> int:
 
 
 def _end_of_entries(block: bytes, path: str) -> int:
-    """Where the entries of a block end: restart points follow, and perhaps a hash index of them."""
+    """Return where the entries of a block end: restart points follow, and perhaps a hash index of them."""
     if len(block) < 4:
         raise Malformed(f"a block of {len(block)} bytes")
     count, end = int.from_bytes(block[-4:], "little"), len(block) - 4

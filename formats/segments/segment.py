@@ -273,7 +273,7 @@ class Segment:
         return column, first, self._verified
 
     def ranges(self, names: Sequence[str], start: int, stop: int) -> list[tuple[int, int]]:
-        """Where these columns lie in the file, as (offset, length), in the batches of the rows [start, stop).
+        """Return where these columns lie in the file, as (offset, length), in the batches of the rows [start, stop).
 
         No byte of a column is read.
         """

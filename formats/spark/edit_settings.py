@@ -19,7 +19,7 @@ _PROVIDERS: Mapping[str, Provider] = {"hdfs": "hdfs", "rocksdb": "rocksdb"}
 
 @dataclass(frozen=True)
 class EditSettings:
-    """What a copy of a checkpoint is asked to be; None: as the checkpoint is.
+    """Properties that a copy of a checkpoint is to have; None: as the checkpoint is.
 
     ``sink`` is the place of the query's output, or `NO_SINK`.
     """

@@ -49,7 +49,7 @@ _BEFORE_METADATA_JOIN = ("-keyToNumValues", "-keyWithIndexToValue")
 
 @dataclass(frozen=True)
 class Places:
-    """Where the rows of a family lie: by the hash of these ``columns`` of the key, or of the field ``within`` the one.
+    """The places of a family's rows: by the hash of these ``columns`` of the key, or of the field ``within`` the one.
 
     A struct is hashed field by field. Stored keys have ``front`` bytes before what ``encoder`` and ``form`` say, and
     ``key`` is their schema with texts as bytes. ``where`` names the family in errors.
@@ -92,7 +92,7 @@ def _word(kind: SparkType) -> str:
 
 
 def places_of(checkpoint: Checkpoint, operator: Operator, store: Store, family: FamilySchema) -> Places:
-    """Where the rows of a family lie. Raises UnsupportedError EDIT_UNSUPPORTED where that is not known."""
+    """Return the places of a family's rows. Raises UnsupportedError EDIT_UNSUPPORTED where that is not known."""
     where = f"family {family.name} of store {store.name} of operator {operator.operator_id} of {checkpoint.root.path}"
     if not family.recorded or family.opaque:
         raise not_editable(f"{where}: no schema file says its types; restore it from a copy")

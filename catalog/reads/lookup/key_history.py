@@ -17,7 +17,7 @@ from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 _Place = tuple[bool, int, int]
-"""Where a row comes in a scan: whether rows beside it are judged by their ends, its segment, its number in it."""
+"""The place of a row in a scan: whether rows beside it are judged by their ends, its segment, its number in it."""
 
 
 def key_history(

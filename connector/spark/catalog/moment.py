@@ -19,7 +19,7 @@ from statestore.formats.state_table import Mode, Query, StateTable
 
 @dataclass(frozen=True)
 class Asked:
-    """What Spark asks of a table when it loads it.
+    """The question that Spark asks of a table when it loads it.
 
     ``version`` and ``time`` (epoch microseconds) are those of the statement; ``options`` are those of a reader.
     ``privileges``: what a statement is going to do with the rows, such as INSERT; none for a read.

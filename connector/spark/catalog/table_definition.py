@@ -46,7 +46,7 @@ _FLAGS = ("retain_duplicates", "time_ordered", "batched_changelog")
 
 @dataclass(frozen=True)
 class Definition:
-    """What `Catalog.create_store` takes, and the name of the column with the state time, if the statement has one."""
+    """Arguments of `Catalog.create_store`, and the name of the column with the state time, if there is one."""
 
     kind: str
     key: pa.Schema

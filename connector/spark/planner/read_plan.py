@@ -1,4 +1,4 @@
-"""What one read of a table returns to Spark, and how a task reads a split of it. Needs no JVM."""
+"""Columns and rows that one read of a table returns to Spark, and how a task reads a split of it. Needs no JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's planner pushes into one scan: columns, filters, limits, orders and aggregates."""
+"""The pushes of Spark's planner into one scan: columns, filters, limits, orders and aggregates."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What `register` changes in a session of Spark: readers, writers, statements and catalogs."""
+"""The parts of a session of Spark that `register` changes: readers, writers, statements and catalogs."""

@@ -191,7 +191,7 @@ def _created(tokens: Sequence[Token]) -> Iterator[_Created]:
 
 
 def _created_at(tokens: Sequence[Token], index: int) -> _Created | None:
-    """What is created by a statement whose CREATE is just before ``index``."""
+    """Return the kind of object that a statement creates whose CREATE is just before ``index``."""
     words = [token.text.upper() for token in tokens]
     while index < len(words) and words[index] in ("OR", "REPLACE", "GLOBAL", "TEMP", "TEMPORARY", "EXTERNAL"):
         index += 1

@@ -35,7 +35,7 @@ ENCODINGS: tuple[TextEncoding, ...] = get_args(TextEncoding)
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Where a batch comes from, for messages: a file and the row of it at which the batch begins."""
+    """The origin of a batch, for messages: a file and the row of it at which the batch begins."""
 
     path: str
     first: int

@@ -78,7 +78,7 @@ def write_appended(checkpoint: Checkpoint, edit: PartitionEdit, uids: Uids, targ
 
 
 def _head(checkpoint: Checkpoint, edit: PartitionEdit, before: Mapping[str, DataFile], typed: bool) -> bytes:
-    """What stands before the records of a changelog; ``before`` are the files of the version before by kind."""
+    """Return what stands before the records of a changelog; ``before`` are the files of the version before by kind."""
     last = before["changelog"]
     if last.uid is None:
         return _utf("v2") if typed else b""

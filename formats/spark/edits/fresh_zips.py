@@ -37,7 +37,7 @@ _BLOOM_BITS = 10
 
 @dataclass(frozen=True)
 class ZipForm:
-    """What a zip says but for its rows: the metadata that its release of Spark writes, and RocksDB's OPTIONS.
+    """Facts of a zip but for its rows: the metadata that its release of Spark writes, and RocksDB's OPTIONS.
 
     ``families`` are the ids with which keys begin, none of a store without families.
     """

@@ -1,4 +1,4 @@
-"""What becomes of stored rows: the rows that are put and the keys that are erased, by partition."""
+"""Changes of stored rows: the rows that are put and the keys that are erased, by partition."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from statestore.formats.spark.providers.rocksdb_provider import family_prefix, u
 from statestore.formats.spark.providers.zip_files import unzipped
 
 _RAW = '{"raw_mode":true,"prefix_extractors":{}}'
-"""What rocksdict keeps beside a database whose keys and values are bytes."""
+"""The content of the file that rocksdict keeps beside a database whose keys and values are bytes."""
 _COMPACTIONS = re.compile(rb"^(\s*disable_auto_compactions)=.*$", re.MULTILINE)
 METADATA, OPTIONS, _CURRENT = "metadata", "OPTIONS-", "CURRENT"
 _WRITTEN = ("MANIFEST-", _CURRENT)

@@ -93,7 +93,7 @@ def _changes(data: bytes, typed: bool, path: str) -> tuple[Changes, int, bool]:
 
 
 def whole_records(data: bytes, typed: bool, path: str) -> Sequence[int] | None:
-    """Where each record of a whole file starts; None if the file has no end mark. Raises as `read_records`."""
+    """Return where each record of a whole file starts; None if the file has no end mark. Raises as `read_records`."""
     if data == _END_MARK and not typed:
         return ()
     starts, _, done = _starts(data, typed, path)
