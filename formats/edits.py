@@ -146,11 +146,11 @@ class EditPlan(ABC):
     def write(self, part: Any, target: Target) -> Mapping[str, int]:
         """Write the files of a part; return their sizes by path below the target."""
 
-    def noted(self, part: Any) -> Any:
-        """Return what `finish` needs of a part that `write` has written in this process, as a picklable value."""
-        return None
+    def noted(self, part: Any) -> str:
+        """Return what `finish` needs of a part that `write` has written in this process, as a text such as JSON."""
+        return ""
 
-    def note(self, part: Any, noted: Any) -> None:
+    def note(self, part: Any, noted: str) -> None:
         """Take what another process has `noted` of a part that it wrote."""
         return
 
