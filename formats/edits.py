@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from statestore.formats.bytes.row_bags import RowBag
     from statestore.formats.places.folder import Folder
     from statestore.formats.state_table import RowPair
 
@@ -94,6 +95,22 @@ class EditedSource(Protocol):
         self, state: str, old: int, new: int, columns: Sequence[Collection[str]]
     ) -> Iterator[RowPair] | None:
         """Pairs of the rows of two versions, which hold all rows that differ, as `Source.differing_rows`."""
+
+
+class StoredSide(ABC):
+    """The source or the target of an edit as its rows are stored, in parts. Picklable, as an `EditPlan` is."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[Any]:
+        """Picklable pieces, which are independent of each other."""
+
+    @abstractmethod
+    def bags(self, part: Any) -> Mapping[str, RowBag]:
+        """Return the bags of the rows in a part, by the names of the states, as the files have them.
+
+        Content that no state shows has a name that messages can tell. Raises for rows that lie elsewhere than the
+        engine looks for them.
+        """
 
 
 class EditPlan(ABC):
@@ -200,6 +217,16 @@ class EditPlan(ABC):
         leave out is known to be the same without a read: it comes from files that are `copied`, such as a snapshot
         before the files that were written (`rows_since`). None, as by default: both states are read in whole.
         ``target`` is what `opened` has returned.
+        """
+        return None
+
+    def stored_sides(self, source: EditedSource, target: EditedSource) -> tuple[StoredSide, StoredSide] | None:
+        """The source and the target as they are stored, where the plan moves rows whose bytes stay the same.
+
+        A state whose bags are equal on both sides has the same rows in both, and none of them is decoded. States whose
+        rows change, or are stored in another form, are in neither side; those whose bags differ are compared row by
+        row. None, as by default: all states are. What a side tells of the source must come from a read of its files,
+        and of the target from its own; nothing that the writer held counts.
         """
         return None
 
