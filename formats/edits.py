@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from statestore.formats.bytes.row_bags import RowBag
     from statestore.formats.places.folder import Folder
     from statestore.formats.state_table import RowPair
 
@@ -96,6 +97,22 @@ class EditedSource(Protocol):
         """Pairs of the rows of two versions, which hold all rows that differ, as `Source.differing_rows`."""
 
 
+class StoredSide(ABC):
+    """The source or the target of an edit as its rows are stored, in parts. Picklable, as an `EditPlan` is."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[Any]:
+        """Picklable pieces, which are independent of each other."""
+
+    @abstractmethod
+    def bags(self, part: Any) -> Mapping[str, RowBag]:
+        """Return the bags of the rows in a part, by the names of the states, as the files have them.
+
+        Content that no state shows has a name that messages can tell. Raises for rows that lie elsewhere than the
+        engine looks for them.
+        """
+
+
 class EditPlan(ABC):
     """The files that an engine writes for an edit. Small, picklable, without open files: tasks may write its parts."""
 
@@ -146,11 +163,11 @@ class EditPlan(ABC):
     def write(self, part: Any, target: Target) -> Mapping[str, int]:
         """Write the files of a part; return their sizes by path below the target."""
 
-    def noted(self, part: Any) -> Any:
-        """Return what `finish` needs of a part that `write` has written in this process, as a picklable value."""
-        return None
+    def noted(self, part: Any) -> str:
+        """Return what `finish` needs of a part that `write` has written in this process, as a text such as JSON."""
+        return ""
 
-    def note(self, part: Any, noted: Any) -> None:
+    def note(self, part: Any, noted: str) -> None:
         """Take what another process has `noted` of a part that it wrote."""
         return
 
@@ -200,6 +217,16 @@ class EditPlan(ABC):
         leave out is known to be the same without a read: it comes from files that are `copied`, such as a snapshot
         before the files that were written (`rows_since`). None, as by default: both states are read in whole.
         ``target`` is what `opened` has returned.
+        """
+        return None
+
+    def stored_sides(self, source: EditedSource, target: EditedSource) -> tuple[StoredSide, StoredSide] | None:
+        """The source and the target as they are stored, where the plan moves rows whose bytes stay the same.
+
+        A state whose bags are equal on both sides has the same rows in both, and none of them is decoded. States whose
+        rows change, or are stored in another form, are in neither side; those whose bags differ are compared row by
+        row. None, as by default: all states are. What a side tells of the source must come from a read of its files,
+        and of the target from its own; nothing that the writer held counts.
         """
         return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from statestore.catalog.edits.receipt import RECEIPT_FILE
@@ -15,6 +16,15 @@ def wrong_plan(target: str, what: str) -> StateStoreError:
     return StateStoreError(
         ErrorCode.EDIT_DIFFERS, f"{target} was not made: {what}. Nothing is there; keep the source, and report the case"
     )
+
+
+@contextlib.contextmanager
+def of_target(path: str) -> Iterator[None]:
+    """Raise EDIT_DIFFERS for a target that cannot be read again."""
+    try:
+        yield
+    except (StateStoreError, OSError, ValueError, KeyError) as error:
+        raise wrong_plan(path, f"it cannot be read again ({error})") from error
 
 
 def check_path(target: str, path: str) -> None:

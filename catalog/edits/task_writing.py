@@ -8,9 +8,7 @@ still runs when it is gone leaves nothing behind.
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
@@ -80,7 +78,7 @@ def write_in_tasks(
             target.written.update((each.path, each) for each in written)
             sizes.update(found["sizes"])
             copies += copied
-            for part, noted in zip(share.parts, pickle.loads(base64.b64decode(found["noted"])), strict=True):
+            for part, noted in zip(share.parts, found["noted"], strict=True):
                 plan.note(part, noted)
     finally:
         remove_tree(attempts)
@@ -117,7 +115,7 @@ def _attempt(writing: _Writing, number: int) -> str:
     found: Mapping[str, Any] = {
         "attempt": name,
         "sizes": sizes,
-        "noted": base64.b64encode(pickle.dumps(noted)).decode(),
+        "noted": noted,
         "written": [[each.path, each.bytes, each.sha256] for each in folder.written.values()],
         "copied": [[each.path, each.bytes, each.sha256, each.linked] for each in copied],
     }

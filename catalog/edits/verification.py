@@ -2,7 +2,8 @@
 
 Of every state, the rows of the target must be those of the source without those that the edit removes and with those
 that it adds. Both states stream by; of a row that differs the bag of rows tells, in whatever place it is. Where the
-engine knows which rows may differ (`EditPlan.differing_rows`), only these are read. Whether the rows of the edit lie
+engine knows which rows may differ (`EditPlan.differing_rows`), only these are read, and where it moves rows as they are
+stored, their bytes are compared and no row is decoded (`statestore.catalog.edits.stored_bags`). Whether the rows of the edit lie
 where the engine searches them is checked by look-ups (`statestore.catalog.edits.key_checks`).
 """
 
@@ -20,7 +21,8 @@ import pyarrow as pa
 from statestore.catalog.edits.key_checks import check_keys
 from statestore.catalog.edits.row_sums import RowSums, differing_row, no_rows, row_hashes, sums_of
 from statestore.catalog.edits.shown_rows import shown_row
-from statestore.catalog.edits.target_errors import wrong_plan
+from statestore.catalog.edits.stored_bags import same_as_stored
+from statestore.catalog.edits.target_errors import of_target, wrong_plan
 from statestore.catalog.edits.task_sums import SummedState, sums_in_tasks
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import EditPlan, StateEdit
@@ -65,32 +67,43 @@ def verify_target(
     """
     dropped = set(plan.dropped)
     listed = [state for state in source.states() if state not in dropped]
-    with _of_target(path):
+    with of_target(path):
         target = plan.opened(folder)
         assert isinstance(target, Source)
         found = set(target.states())
     if found != set(listed):
         without = f" without {_listed(dropped)}" if dropped else ""
         raise wrong_plan(path, f"it has the states {_listed(found)}, its source{without} has {_listed(listed)}")
+    edited = {edit.state for edit in edits}
     rows, undecoded = 0, []
+
+    def counted(found: int) -> None:
+        nonlocal rows
+        rows = found
+        progress(rows)
+
+    same = same_as_stored(plan, source, target, path, counted, runs) - edited
     states = list(dict.fromkeys([*listed, *(edit.state for edit in edits)]))
-    known = {} if runs is None else _sums_of_all(plan, (source, target), states, path, runs)
+    differing = [state for state in states if state not in same]
+    known = {} if runs is None else _sums_of_all(plan, (source, target), differing, path, runs)
     for state in states:
         mine = [edit for edit in edits if edit.state == state]
         try:
             compared = _compared(plan, source, target, state, path)
-            if compared is None:
+            if compared is None or state in same:
                 continue
             rows = _check_rows(plan, compared, (source, target), mine, path, rows, progress, known)
         except UnsupportedError as error:
             if mine:
                 raise
+            if state in same:
+                continue
             untouched = f"the rows of {state}, which no edit touches, were not compared"
             undecoded.append(f"{untouched}, for they cannot be decoded ({error.code})")
             continue
         info = source.info(state)
         for edit in _by_unit(mine, compared.names):
-            with _of_target(path):
+            with of_target(path):
                 in_order = plan.keeps_order(state)
                 check_keys(compared.after, info, compared.names, edit, path, in_order=in_order, runs=runs)
     return undecoded
@@ -141,7 +154,7 @@ def _beyond(hashes: Hashes, others: Hashes) -> Bools:
 def _compared(plan: EditPlan, source: Source, target: Source, state: str, path: str) -> Compared | None:
     """Return what is compared; None for a state that neither has at its version."""
     before = _at(source, state, plan.version)
-    with _of_target(path):
+    with of_target(path):
         after = _at(target, state, plan.target_version)
     if before is None and after is None:
         return None
@@ -159,7 +172,7 @@ def _compared(plan: EditPlan, source: Source, target: Source, state: str, path: 
 
 def _is_empty(at: StateAt, names: Sequence[str], path: str) -> bool:
     """Return whether a state of the target has no rows: the types of some columns are learned from what they hold."""
-    with _of_target(path):
+    with of_target(path):
         return not any(batch.num_rows for part in at.parts(()) for batch in at.rows(part, names[:1], ()))
 
 
@@ -198,7 +211,7 @@ def _check_rows(
     if chosen is None:
         for piece in _sums(compared.before, names, known.get((compared.state, 0))):
             before += counted(piece)
-        with _of_target(path):
+        with of_target(path):
             for piece in _sums(compared.after, names, known.get((compared.state, 1))):
                 after += counted(piece)
     else:
@@ -272,15 +285,6 @@ def _sums_of_part(at: StateAt, names: Sequence[str], part: Any) -> RowSums:
 def _rows(at: StateAt, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for part in at.parts(()):
         yield from at.rows(part, names, ())
-
-
-@contextlib.contextmanager
-def _of_target(path: str) -> Iterator[None]:
-    """Raise EDIT_DIFFERS for a target that cannot be read again."""
-    try:
-        yield
-    except (StateStoreError, OSError, ValueError, KeyError) as error:
-        raise wrong_plan(path, f"it cannot be read again ({error})") from error
 
 
 def _listed(names: Iterable[str]) -> str:

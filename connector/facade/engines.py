@@ -6,7 +6,7 @@ A package that brings an engine names a module with an `Engine` called ``ENGINE`
 
 from __future__ import annotations
 
-from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, StoredSide, Target
 from statestore.formats.engine import (
     DeltaPart,
     HoldsPast,
@@ -54,6 +54,7 @@ __all__ = [
     "StateFile",
     "StateInfo",
     "StateSize",
+    "StoredSide",
     "Target",
     "Version",
     "WholePart",

@@ -345,18 +345,18 @@ class FlinkEditPlan(EditPlan):
         streams = zip(self._stream_names(part), self.written[part].streams, strict=True)
         return {name: stream.bytes for name, (_, stream) in streams}
 
-    def noted(self, part: _Part) -> WrittenOperator | WrittenElements | None:
+    def noted(self, part: _Part) -> str:
         """Return what was written of a part, whose offsets ``_metadata`` has."""
         if isinstance(part, SegmentPart):
-            return None
-        return self.elements[part] if isinstance(part, ElementsPart) else self.written[part]
+            return ""
+        return (self.elements[part] if isinstance(part, ElementsPart) else self.written[part]).as_text()
 
-    def note(self, part: _Part, noted: WrittenOperator | WrittenElements | None) -> None:
+    def note(self, part: _Part, noted: str) -> None:
         """Take what another process wrote of a part."""
-        if isinstance(part, ElementsPart) and isinstance(noted, WrittenElements):
-            self.elements[part] = noted
-        elif isinstance(part, SubtaskPart | OperatorPart) and isinstance(noted, WrittenOperator):
-            self.written[part] = noted
+        if isinstance(part, ElementsPart):
+            self.elements[part] = WrittenElements.of_text(noted)
+        elif not isinstance(part, SegmentPart):
+            self.written[part] = WrittenOperator.of_text(noted)
 
     def _stream_names(self, part: StreamsPart) -> list[str]:
         if isinstance(part, SubtaskPart):

@@ -4,11 +4,14 @@ parallelism, for which all subtasks are read before one is written.
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.formats.flink.edited_operators import EditedOperator
@@ -38,6 +41,28 @@ class WrittenOperator:
 
     streams: tuple[tuple[int, WrittenStream], ...]
     met: tuple[Met, ...]
+
+    def as_text(self) -> str:
+        """Return the value as a text, which `of_text` reads."""
+        met = [{name: [len(mask), _bits(mask)] for name, mask in each.items()} for each in self.met]
+        streams = [[first, stream.offsets, stream.bytes] for first, stream in self.streams]
+        return json.dumps({"streams": streams, "met": met})
+
+    @staticmethod
+    def of_text(text: str) -> WrittenOperator:
+        found = json.loads(text)
+        streams = tuple((first, WrittenStream(tuple(offsets), size)) for first, offsets, size in found["streams"])
+        return WrittenOperator(
+            streams, tuple({name: _mask(*mask) for name, mask in each.items()} for each in found["met"])
+        )
+
+
+def _bits(mask: Bools) -> str:
+    return base64.b64encode(np.packbits(mask).tobytes()).decode()
+
+
+def _mask(count: int, bits: str) -> Bools:
+    return np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8), count=count).astype(bool)
 
 
 def key_group_ranges(groups: int, parallelism: int) -> list[tuple[int, int]]:

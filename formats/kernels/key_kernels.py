@@ -78,6 +78,38 @@ def hash_strings(data: Bytes, offsets: Whole, hashes: Hashes) -> bool:
 
 
 @kernel
+def add_rows(
+    keys: Bytes,
+    key_start: Ints,
+    key_size: Ints,
+    values: Bytes,
+    value_start: Ints,
+    value_size: Ints,
+    salt: int,
+    sums: Hashes,
+) -> bool:
+    """Add the hashes of rows (key, value) to two sums, as `statestore.formats.bytes.row_bags` defines them.
+
+    Returns False if a key or a value lies outside of its bytes.
+    """
+    low, high = U64(0), U64(0)
+    for i in range(len(key_start)):
+        at, stop = key_start[i], key_start[i] + key_size[i]
+        begin, end = value_start[i], value_start[i] + value_size[i]
+        if at < 0 or stop < at or stop > len(keys) or begin < 0 or end < begin or end > len(values):
+            return False
+        key, value = _hashed(keys, at, stop) ^ (U64(salt) * _P3), _hashed(values, begin, end)
+        one, other = key + _rotated(value, 23) * _P1, value + _rotated(key, 41) * _P2
+        one = (one ^ (one >> U64(33))) * _P2
+        other = (other ^ (other >> U64(29))) * _P3
+        low += one ^ (one >> U64(32))
+        high += other ^ (other >> U64(31))
+    sums[0] += low
+    sums[1] += high
+    return True
+
+
+@kernel
 def strings_equal(
     left: Bytes,
     left_offsets: Whole,

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.bytes.byte_parts import joined_parts, repeated
+from statestore.formats.bytes.row_bags import NO_ROWS, RowBag
 from statestore.formats.edits import Target
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.local_directory import temporary_directory
@@ -41,6 +42,7 @@ from statestore.formats.spark.providers.rocksdb_provider import family_prefix
 from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.reframed_rows import frame_of
 from statestore.formats.spark.row_places import check_places, places_of
+from statestore.formats.spark.stored_sides import Bag, Names, bag_in
 from statestore.formats.values.without_pandas import bools
 
 _FORMAT = "stateStore.rocksdb.formatVersion"
@@ -98,8 +100,11 @@ def _moves(store: Store, layout: Layout) -> Iterator[tuple[tuple[int, ...], tupl
             yield tuple(range(number, store.count, divisor)), tuple(range(number, layout.partitions, divisor))
 
 
-def write_group(checkpoint: Checkpoint, group: PartitionGroup, layout: Layout, target: Target) -> Mapping[str, int]:
-    """Write the bases of a group; return the sizes of their files by path below the target.
+def write_group(
+    checkpoint: Checkpoint, group: PartitionGroup, layout: Layout, compared: Names, target: Target
+) -> tuple[Mapping[str, int], Mapping[str, RowBag]]:
+    """Write the bases of a group; return the sizes of their files by path below the target, and the bags of the rows
+    that were read of the source, of the families that are compared.
 
     Raises the errors of reads, InvalidInputError EDIT_REFUSED for rows that lie elsewhere than their hash says,
     StorageError.
@@ -108,15 +113,20 @@ def write_group(checkpoint: Checkpoint, group: PartitionGroup, layout: Layout, t
     store = next(each for each in operator.stores if each.name == group.store)
     form = _form_of(checkpoint, store, group.sources) if layout.provider == "rocksdb" else ZipForm(0)
     sizes: dict[str, int] = {}
+    bags: dict[str, RowBag] = {}
     with temporary_directory() as directory, ReroutedRows(directory) as rows:
         for family in store.families:
             for number in group.sources:
                 edits = [each for each in group.edits if (each.partition, each.family) == (number, family.name)]
-                for moved in _moved(checkpoint, operator, store, family, number, layout, form, edits):
-                    rows.add(*moved)
+                names = compared.get((group.operator_id, store.name, family.name), ())
+                bag = _bag(checkpoint, store, number, layout) if names else _no_bag
+                for moved, read in _moved(checkpoint, operator, store, family, number, layout, form, edits, bag):
+                    if moved is not None:
+                        rows.add(*moved)
+                    bags.update((name, bags.get(name, NO_ROWS) + read) for name in names)
         for number in group.targets:
             sizes |= _write_base(checkpoint, store, number, rows, layout, form, target)
-    return sizes
+    return sizes, bags
 
 
 Moved = tuple[Ints, Cells, Cells]
@@ -132,8 +142,13 @@ def _moved(
     layout: Layout,
     form: ZipForm,
     edits: Sequence[StoredEdit],
-) -> Iterator[Moved]:
-    """Yield the rows that a family in a partition has after its edits."""
+    bag: Bag,
+) -> Iterator[tuple[Moved | None, RowBag]]:
+    """Yield the rows that a family in a partition has after its edits, with the bag of the rows before.
+
+    Bags are taken of what the reader of the source yields, before anything is done with it: they say what the files of
+    the source have, whatever becomes of the rows here. So the source need not be read again to verify the target.
+    """
     source = open_partition(checkpoint, store, number, family.name)
     frame = frame_of(checkpoint, store, family, layout.provider)
     found, wanted = family_of(source), form.families.get(family.name)
@@ -152,19 +167,29 @@ def _moved(
         check(at % store.count)
         return at % partitions, keys, values
 
-    def kept(rows: StoredRows) -> Moved | None:
+    def kept(rows: StoredRows) -> tuple[Moved | None, RowBag]:
+        found = bag(rows)
         if edits:
             left = np.flatnonzero(~bools(pc.is_in(rows.keys.copied(corrupt_row), value_set=gone)))
             rows = StoredRows((rows.keys.select(left), rows.values.select(left)))
-        return moved(rows) if len(rows.keys) else None
+        return moved(rows) if len(rows.keys) else None, found
 
     if found is not None and found != wanted and checkpoint.has_checksums:
         raise not_editable(
             f"{source.folder.path}: family {family.name} has the id {found}, and {wanted} in another partition, and "
             "the checksums of rows cover it; let Spark run the query without row checksums, or edit before"
         )
-    yield from (each for each in stored_rows(source, kept) if each is not None)
-    yield from (moved(StoredRows(each.put)) for each in edits if each.put.num_rows)
+    yield from stored_rows(source, kept)
+    yield from ((moved(StoredRows(each.put)), NO_ROWS) for each in edits if each.put.num_rows)
+
+
+def _bag(checkpoint: Checkpoint, store: Store, number: int, layout: Layout) -> Bag:
+    staying = number if layout.partitions is None else None
+    return bag_in(checkpoint, store, framed=layout.provider != checkpoint.provider, partition=staying)
+
+
+def _no_bag(rows: StoredRows) -> RowBag:
+    return NO_ROWS
 
 
 def _of_family(keys: Cells, number: int) -> Cells:

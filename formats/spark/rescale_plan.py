@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from statestore.formats.edits import CopiedFile, EditOptions, StateEdit, Target
+from statestore.formats.bytes.row_bags import RowBag, bags_of_text, text_of_bags
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, StateEdit, StoredSide, Target
 from statestore.formats.engine import Source
 from statestore.formats.spark.based_partitions import Layout, PartitionGroup, groups_of, write_group
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator, Provider, Store
@@ -29,7 +30,8 @@ from statestore.formats.spark.edits.rescaled_metadata import rescaled_metadata, 
 from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.providers.partition_load import files_of_batch, open_partition
 from statestore.formats.spark.row_places import places_of
-from statestore.formats.spark.state_at import Shown
+from statestore.formats.spark.state_at import Shown, view_of
+from statestore.formats.spark.stored_sides import KnownSide, Names, StoredCheckpoint, compared_families
 
 _PROVIDER, _CODEC = f"{SETTINGS}stateStore.providerClass", f"{SETTINGS}stateStore.compression.codec"
 _STRICT = "statefulOperator.useStrictDistribution"
@@ -44,17 +46,23 @@ _OF_BATCH = re.compile(r"(offsets|commits)/\.?(\d{1,18})(\.crc)?")
 _LOGGED_BEFORE = {"commits": 0, "offsets": 1}
 """How many batches before the newest one have a log in the copy. Spark reads these as a query starts."""
 
+_Read = tuple[int, str, tuple[int, ...]]
+"""A part of the writing: operator, store and partitions that it reads."""
+
 
 @dataclass(frozen=True)
 class SparkRescalePlan(CheckpointCopy):
     """The plan of a copy with the newest batch alone, in another layout or in the same.
 
-    ``settings`` are those of the query that change, by their whole names.
+    ``settings`` are those of the query that change, by their whole names, ``compared`` the families that the copy has
+    as they are stored. ``read`` are their rows in the source, by operator, store and partitions that were read.
     """
 
     layout: Layout
     settings: Mapping[str, str]
     edits: tuple[StoredEdit, ...]
+    compared: Names
+    read: dict[_Read, Mapping[str, RowBag]] = field(default_factory=dict, compare=False, repr=False)
 
     def copied(self) -> Iterator[CopiedFile]:
         written = rescaled_paths(self.checkpoint)
@@ -76,11 +84,41 @@ class SparkRescalePlan(CheckpointCopy):
         return stored + sum(int(edit.put.nbytes) for edit in self.edits)
 
     def write(self, part: PartitionGroup, target: Target) -> Mapping[str, int]:
-        return write_group(self.checkpoint, part, self.layout, target)
+        sizes, self.read[_read_by(part)] = write_group(self.checkpoint, part, self.layout, self.compared, target)
+        return sizes
+
+    def noted(self, part: PartitionGroup) -> str:
+        return text_of_bags([self.read[_read_by(part)]])
+
+    def note(self, part: PartitionGroup, noted: str) -> None:
+        (self.read[_read_by(part)],) = bags_of_text(noted)
+
+    def stored_sides(self, source: EditedSource, target: EditedSource) -> tuple[StoredSide, StoredSide] | None:
+        """Families by the bytes of their rows: those of the source as they were read to be written, or as they are read
+        now where not all were, and those of the target as they are read now, each in the partition of its hash.
+        """
+        copy = _checkpoint_of(target, self.target_version)
+        if copy is None or not self.compared:
+            return None
+        form = self.layout.provider != self.checkpoint.provider, self.layout.partitions is None
+        before: StoredSide = StoredCheckpoint(self.checkpoint, self.compared, *form, placed=None)
+        if {_read_by(part) for part in self.parts()} <= self.read.keys():
+            before = KnownSide(tuple(self.read.values()))
+        return before, StoredCheckpoint(copy, self.compared, *form, placed=self.layout.partitions)
 
     def last_files(self, target: Target) -> Mapping[str, bytes]:
         layout = self.layout
         return rescaled_metadata(self.checkpoint, self.settings, layout.partitions, layout.uids, target.path)
+
+
+def _read_by(part: PartitionGroup) -> _Read:
+    return part.operator_id, part.store, part.sources
+
+
+def _checkpoint_of(source: EditedSource, version: int) -> Checkpoint | None:
+    """The checkpoint of a source, if it was opened as of a version."""
+    found = getattr(source, "checkpoint", None)
+    return found if isinstance(found, Checkpoint) and found.batch.batch_id == version else None
 
 
 def _is_older(path: str, batch: int) -> bool:
@@ -127,7 +165,11 @@ def rescaling_plan(
     stored, notes = edits_of_states(checkpoint, states, edits, options)
     said = (*notes, *_notes(checkpoint, layout, asked, stored), *notes_of_successor(checkpoint))
     bags = unordered_states(checkpoint, states, edits)
-    return SparkRescalePlan(checkpoint, said, reopen, bags, layout, changed, tuple(stored))
+    views = {name: view_of(checkpoint, shown) for name, shown in states.items()}
+    shown = {name: (view.store.operator_id, view.store.name, view.family.name) for name, view in views.items()}
+    touched = {(edit.operator_id, edit.store, edit.family) for edit in stored}
+    compared = compared_families(checkpoint, provider, shown, touched)
+    return SparkRescalePlan(checkpoint, said, reopen, bags, layout, changed, tuple(stored), compared)
 
 
 def _provider(checkpoint: Checkpoint, asked: EditSettings) -> Provider:

@@ -6,6 +6,7 @@ and the elements of all states; where each begins is in ``_metadata``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,6 +26,16 @@ class WrittenElements:
 
     states: tuple[OperatorStateOffsets, ...]
     bytes: int
+
+    def as_text(self) -> str:
+        """Return the value as a text, which `of_text` reads."""
+        return json.dumps({"states": [[each.name, each.mode, each.offsets] for each in self.states], "bytes": self.bytes})
+
+    @staticmethod
+    def of_text(text: str) -> WrittenElements:
+        found = json.loads(text)
+        states = (OperatorStateOffsets(name, mode, tuple(offsets)) for name, mode, offsets in found["states"])
+        return WrittenElements(tuple(states), found["bytes"])
 
 
 def write_elements(

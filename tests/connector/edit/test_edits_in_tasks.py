@@ -53,10 +53,11 @@ CASES: Mapping[str, tuple[Source, str, dict[str, Any]]] = {
     "partitions": (of_spark("spark4.3.0-agg__rkcl"), "", {"settings": {"partitions": "3"}}),
     "provider": (of_spark("spark4.3.0-agg__hdfs"), "", {"settings": {"partitions": "4", "provider": "rocksdb"}}),
     "savepoint": (of_flink("hashmap", "savepoint"), 'DELETE FROM "kv-long.balance" WHERE value > 3', {}),
+    "operator state": (of_flink("operator-rocksdb", "savepoint"), 'DELETE FROM "buffers.split" WHERE position = 0', {}),
     "kafka": (of_kafka, "DELETE FROM prices", {}),
 }
 QUICK = ("amended", "partitions")
-SAME_FILES = ("amended", "savepoint")
+SAME_FILES = ("amended", "savepoint", "operator state")
 """Cases whose files have no name, time or path of their own."""
 
 
