@@ -142,7 +142,7 @@ class Placement(Protocol):
     """A check that the rows of one part are those that lookups search there."""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Check rows of the part, in all columns of the state."""
+        """Check rows of the part, in the columns by which they are looked up, or more."""
 
     def findings(self) -> Sequence[FileFinding]:
         """Return the files that hold rows which lookups do not find, once all rows were added."""

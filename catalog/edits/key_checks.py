@@ -28,11 +28,13 @@ from statestore.formats.edits import StateEdit
 from statestore.formats.engine import StateAt, StateInfo
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.places.reading_threads import in_order, reading_threads
+from statestore.formats.values.equal_hashes import distinct
 from statestore.formats.values.filters import Filter
 
 MOST_KEYS = 2000
 """Keys that are looked up."""
 KEYS_AT_ONCE = 2000
+_HASHED_AT_ONCE = 1 << 17
 
 Cells = tuple[Any, ...]
 
@@ -108,8 +110,12 @@ def _lookup_columns(info: StateInfo, edit: StateEdit) -> tuple[str, ...]:
 
 def _distinct_units(edit: StateEdit) -> Hashes:
     """Return the hash of the key of each unit."""
-    hashes = [row_hashes(batch, edit.unit) for batch in (*edit.added.to_batches(), *edit.removed.to_batches())]
-    return np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+    batches = (*_batches(edit.added), *_batches(edit.removed))
+    return distinct(np.concatenate([np.empty(0, np.uint64), *(row_hashes(each, edit.unit) for each in batches)]))
+
+
+def _batches(rows: pa.Table) -> Iterable[pa.RecordBatch]:
+    return rows.to_batches(max_chunksize=_HASHED_AT_ONCE)
 
 
 def _units(edit: StateEdit, names: Sequence[str], wanted: Hashes) -> dict[int, _Unit]:
@@ -117,7 +123,7 @@ def _units(edit: StateEdit, names: Sequence[str], wanted: Hashes) -> dict[int, _
     rows: dict[int, list[int]] = {}
     shown: dict[int, pa.RecordBatch] = {}
     for table, is_added in ((edit.added, True), (edit.removed, False)):
-        for batch in table.select(list(names)).to_batches():
+        for batch in _batches(table.select(list(names))):
             mine = batch.take(pa.array(_rows_of(batch, edit.unit, wanted)))
             if not mine.num_rows:
                 continue
@@ -205,14 +211,16 @@ def _check_placement(check: _Check, wanted: Hashes, runs: TaskRuns | None) -> No
 
 def _misplaced(at: StateAt, unit: Sequence[str], wanted: Hashes, shares: Sequence[Sequence[Any]], number: int) -> str:
     """Return the first finding in a share of the parts; "" for none."""
-    for part in shares[number]:
-        placement = at.placement(part)
-        if placement is None:
-            continue
-        for batch in at.rows(part, at.schema.names, ()):
-            chosen = _rows_of(batch, unit, wanted)
-            if len(chosen):
-                placement.add(batch.select(at.schema.names).take(pa.array(chosen)))
-        for finding in placement.findings():
-            return finding.text
-    return ""
+    found = (_finding(at, part, unit, wanted) for part in shares[number] if _finding(at, part, unit, None))
+    return next(filter(None, found), "")
+
+
+def _finding(at: StateAt, part: Any, unit: Sequence[str], wanted: Hashes | None) -> str:
+    """Return the first finding in a part, of these units alone, or of all rows, which takes less time."""
+    placement = at.placement(part)
+    if placement is None:
+        return ""
+    for batch in at.rows(part, unit, ()):
+        chosen = None if wanted is None else _rows_of(batch, unit, wanted)
+        placement.add(batch if chosen is None else batch.take(pa.array(chosen)))
+    return next((finding.text for finding in placement.findings()), "")

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.edits.row_texts import json_lines
 from statestore.catalog.reads.shown import Facts, ShowsItself
@@ -27,6 +28,7 @@ from statestore.formats.values.times import format_time
 RECEIPT_FILE = "edit.json"
 MARKER = "statestore_receipt"
 FORMAT = 1
+_LINE_END = pa.scalar("\n", pa.large_string())
 KEYED = "hmac-sha256:"
 """How keyed digests begin."""
 ROWS_AT_ONCE = 1 << 13
@@ -173,8 +175,10 @@ def rows_digest(key: str, rows: pa.Table) -> str:
     hasher = hmac.new(bytes.fromhex(key), digestmod="sha256")
     for number, batch in enumerate(rows.to_batches(max_chunksize=ROWS_AT_ONCE)):
         if batch.num_rows:
-            text = "\n".join(json_lines(batch).to_pylist())
-            hasher.update(f"{chr(10) if number else ''}{text}".encode())
+            lines = json_lines(batch)
+            whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+            hasher.update(b"\n" if number else b"")
+            hasher.update(pc.binary_join(whole, _LINE_END)[0].as_buffer())
     return f"{KEYED}{hasher.hexdigest()}"
 
 

@@ -13,6 +13,7 @@ from statestore.catalog.edits.row_sums import row_hashes
 from statestore.catalog.edits.shown_rows import json_rows
 from statestore.formats.edits import StateEdit
 from statestore.formats.kernels.arrays import Hashes
+from statestore.formats.values.equal_hashes import distinct, numbered
 
 HASHED_AT_ONCE = 1 << 17
 
@@ -53,15 +54,17 @@ def counts(edit: StateEdit, row_key: Sequence[str]) -> tuple[int, int, int]:
     Rows that it both removes and adds as they are, for they belong to a unit that changes, are none of these.
     """
     names = edit.removed.column_names
+    if not edit.removed.num_rows or not edit.added.num_rows:
+        return edit.removed.num_rows, edit.added.num_rows, 0
     gone, come = (_hashes(table, names) for table in (edit.removed, edit.added))
-    _, numbers = np.unique(np.concatenate([gone, come]), return_inverse=True)
+    numbers = numbered(np.concatenate([gone, come]))[0]
     size = len(numbers)
-    before, after = (np.bincount(each, minlength=size) for each in np.split(numbers.reshape(-1), [len(gone)]))
+    before, after = (np.bincount(each, minlength=size) for each in np.split(numbers, [len(gone)]))
     same = int(np.minimum(before, after).sum())
     removed, added = len(gone) - same, len(come) - same
     if not row_key:
         return removed, added, 0
-    old, new = (np.unique(_hashes(table, row_key)) for table in (edit.removed, edit.added))
+    old, new = (distinct(_hashes(table, row_key)) for table in (edit.removed, edit.added))
     changed = len(np.intersect1d(old, new, assume_unique=True)) - same
     return removed - changed, added - changed, changed
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from math import isfinite
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +18,8 @@ from statestore.formats.values.python_times import python_values
 
 _PLAIN_TEXT = r"^[ !#-\[\]-~]*$"
 """Texts that JSON has as they are between quotes, with all else escaped."""
+_PLAIN_BYTES = np.zeros(256, np.bool_)
+_PLAIN_BYTES[[byte for byte in range(ord(" "), ord("~") + 1) if byte not in b'"\\']] = True
 _encoded = json.JSONEncoder(sort_keys=True).encode
 
 
@@ -64,9 +67,20 @@ def _numbers(column: pa.Array) -> pa.Array:
 def _quoted(texts: pa.Array) -> pa.Array:
     mark = pa.scalar('"', pa.large_string())
     found = pc.binary_join_element_wise(mark, texts, mark, pa.scalar("", pa.large_string()))
+    if _are_plain(texts):
+        return found
     is_plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN_TEXT), True)
     others = texts.filter(pc.invert(is_plain))
     if not len(others):
         return found
     escaped = pa.array([_encoded(text) for text in others.to_pylist()], pa.large_string())
     return pc.replace_with_mask(found, pc.invert(is_plain), escaped)
+
+
+def _are_plain(texts: pa.Array) -> bool:
+    """Return whether no text needs an escape, from a look at all their bytes together."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return True
+    ends = np.frombuffer(offsets, np.int64)[[texts.offset, texts.offset + len(texts)]]
+    return bool(_PLAIN_BYTES[np.frombuffer(data, np.uint8)[ends[0] : ends[1]]].all())

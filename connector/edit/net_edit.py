@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.row_changes import key_text
-from statestore.connector.edit.units import one_array
+from statestore.connector.edit.units import equal_rows
 from statestore.formats.edits import StateEdit
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.comparable_values import comparable
-from statestore.formats.values.key_equality import keys_equal
 
 
 def net_edit(state: EditedState) -> StateEdit | None:
@@ -30,17 +26,14 @@ def net_edit(state: EditedState) -> StateEdit | None:
         return None
     sizes = [np.bincount(numbers, minlength=count) for numbers in (before, after)]
     changed: Bools = sizes[0] != sizes[1]
-    orders = [np.argsort(numbers, kind="stable") for numbers in (before, after)]
-    ours, theirs = (
-        order[~changed[numbers[order]]] for order, numbers in zip(orders, (before, after), strict=True)
-    )  # rows of units of one size, side by side
+    ours, theirs = (_by_units(numbers, ~changed) for numbers in (before, after))  # of units of one size, side by side
     changed[before[ours[_differ(state, ours, theirs)]]] = True
     if not changed.any():
         return None
     _check_one_place(state, before, changed & (sizes[0] > 1) & (sizes[1] > 0))
-    first = np.full(count, len(before) + len(after), np.int64)
-    numbers = np.concatenate([before, after])
-    np.minimum.at(first, numbers, np.arange(len(numbers)))
+    first = np.empty(count, np.int64)
+    first[after[::-1]] = len(before) + np.arange(len(after))[::-1]
+    first[before[::-1]] = np.arange(len(before))[::-1]  # what is written last stays
     removed = _chosen(state.before, before, changed, first)
     added = _chosen(state.now, after, changed, first)
     return StateEdit(state.table.state, state.unit, removed.select(state.own.names), added.select(state.own.names))
@@ -61,21 +54,23 @@ def _check_one_place(state: EditedState, numbers: Ints, doubtful: Bools) -> None
 
 def _differ(state: EditedState, ours: Ints, theirs: Ints) -> Bools:
     """Return which rows before differ from the rows now that are paired with them."""
-    sides = [
-        [comparable(one_array(rows.column(name)), by_bits=True, in_order=True) for name in state.own.names]
-        for rows in (state.before, state.now)
-    ]
-    return ~keys_equal(sides[0], ours, sides[1], theirs)
+    before, now = (rows.select(state.own.names).combine_chunks() for rows in (state.before, state.now))
+    return ~np.concatenate([np.empty(0, np.bool_), *equal_rows((before, ours), (now, theirs), in_order=True)])
 
 
 def _chosen(rows: pa.Table, numbers: Ints, changed: Bools, first: Ints) -> pa.Table:
     """Return the rows of changed units, ordered by the first row of each unit."""
     mine = np.flatnonzero(changed[numbers])
-    order = mine[np.argsort(first[numbers[mine]], kind="stable")]
-    return rows.take(pa.array(order)).combine_chunks()
+    firsts = first[numbers[mine]]
+    if (firsts[1:] >= firsts[:-1]).all():  # as almost always
+        if len(mine) and mine[-1] - mine[0] == len(mine) - 1:
+            return rows.slice(mine[0], len(mine))
+    else:
+        mine = mine[np.argsort(firsts, kind="stable")]
+    return rows.take(pa.array(mine)).combine_chunks()
 
 
-def net_edits(states: Sequence[EditedState]) -> list[StateEdit]:
-    """Return the edits of all states that end otherwise than they began, by name."""
-    found = [net_edit(state) for state in sorted(states, key=lambda state: state.name)]
-    return [edit for edit in found if edit is not None]
+def _by_units(numbers: Ints, units: Bools) -> Ints:
+    """Return the rows of some units, those of each together and in their order."""
+    mine = np.flatnonzero(units[numbers])
+    return mine[np.argsort(numbers[mine], kind="stable")]

@@ -5,7 +5,7 @@ Units are compared as engines compare keys, by their bits: 0.0 and -0.0 are two,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,8 +16,13 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.equal_hashes import first_of_each, numbered
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
+
+
+HASHED_AT_ONCE = 1 << 17
+"""Rows whose keys are hashed together."""
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -27,24 +32,52 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
+_Numbered = tuple[pa.Table | pa.RecordBatch, Ints]
+"""Rows, and the numbers of those that are meant."""
+
+
 @dataclass(frozen=True)
 class _Cells:
-    """The unit columns of rows in a form in which equal ones have equal bits, and a hash for each row."""
+    """Rows of the unit columns, and a hash for each of them."""
 
-    columns: list[pa.Array]
+    rows: pa.Table | pa.RecordBatch
     hashes: Hashes
 
     @staticmethod
     def of(rows: pa.Table | pa.RecordBatch, unit: Sequence[str]) -> _Cells:
-        columns = [comparable(one_array(rows.column(name)), by_bits=True) for name in unit]
-        return _Cells(columns, hash_keys(columns) if columns else np.zeros(rows.num_rows, np.uint64))
+        rows = rows.select(list(unit))
+        if not unit:
+            return _Cells(rows, np.zeros(rows.num_rows, np.uint64))
+        batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=HASHED_AT_ONCE)
+        hashes = [hash_keys(_by_bits(batch)) for batch in batches if batch.num_rows]
+        return _Cells(rows, np.concatenate([np.empty(0, np.uint64), *hashes]))
 
     def check_same(self, rows: Ints, other: _Cells, others: Ints) -> None:
         """Raise UnsupportedError EDIT_UNSUPPORTED for two units of one hash."""
-        if not keys_equal(self.columns, rows, other.columns, others).all():
+        if not all(same.all() for same in equal_rows((self.rows, rows), (other.rows, others))):
             raise UnsupportedError(
                 ErrorCode.EDIT_UNSUPPORTED, "two different keys have the same 64-bit hash; edit them one by one"
             )
+
+
+def equal_rows(one: _Numbered, other: _Numbered, *, in_order: bool = False) -> Iterator[Bools]:
+    """Yield, some at a time, which of two tables' numbered rows are equal in all columns, by their bits.
+
+    ``in_order``: maps with other orders of their entries are not equal.
+    """
+    (mine, rows), (theirs, others) = one, other
+    for at in range(0, len(rows), HASHED_AT_ONCE):
+        some = slice(at, at + HASHED_AT_ONCE)
+        pairs = mine.take(pa.array(rows[some])), theirs.take(pa.array(others[some]))
+        every = np.arange(len(rows[some]))
+        left, right = (_by_bits(each, in_order=in_order) for each in pairs)
+        yield keys_equal(left, every, right, every)
+
+
+def _by_bits(rows: pa.Table | pa.RecordBatch, *, in_order: bool = False) -> list[pa.Array]:
+    """Return columns in a form in which equal cells have equal bits."""
+    names = rows.schema.names
+    return [comparable(one_array(rows.column(name)), by_bits=True, in_order=in_order) for name in names]
 
 
 @dataclass(frozen=True)
@@ -56,7 +89,8 @@ class Units:
     @staticmethod
     def of(rows: pa.Table, unit: Sequence[str]) -> Units:
         """Return the units of rows, in the order of their first rows."""
-        return Units(rows.select(list(unit)).take(pa.array(first_rows(unit_numbers(rows, unit)))))
+        keys, first = rows.select(list(unit)), first_of_each(unit_numbers(rows, unit))
+        return Units(keys if len(first) == rows.num_rows else keys.take(pa.array(first)))
 
     def __len__(self) -> int:
         return int(self.keys.num_rows)
@@ -71,7 +105,7 @@ class Units:
 
     @cached_property
     def _order(self) -> Ints:
-        return np.argsort(self._cells.hashes, kind="stable")
+        return np.argsort(self._cells.hashes)
 
     @cached_property
     def _sorted(self) -> Hashes:
@@ -105,22 +139,18 @@ class Units:
 def unit_numbers(rows: pa.Table, unit: Sequence[str]) -> Ints:
     """Return a number for each row, the same for rows of one unit."""
     cells = _Cells.of(rows, unit)
-    _, first, numbers = np.unique(cells.hashes, return_index=True, return_inverse=True)
-    numbers = numbers.reshape(-1).astype(np.int64)
+    numbers, first = numbered(cells.hashes)
     if len(first) < rows.num_rows:
-        cells.check_same(np.arange(rows.num_rows), cells, first[numbers])
+        same = first[numbers]
+        again = np.flatnonzero(same != np.arange(rows.num_rows))
+        cells.check_same(again, cells, same[again])
     return numbers
-
-
-def first_rows(numbers: Ints) -> Ints:
-    """Return the first row of each number, in ascending order."""
-    return np.sort(np.unique(numbers, return_index=True)[1])
 
 
 def repeated_row(numbers: Ints) -> int | None:
     """Return a row whose number an earlier one has; None where there is none. Of several, the one with the least number
     is returned, so that an error names the same row in whatever order DuckDB returns them."""
-    first = first_rows(numbers)
+    first = first_of_each(numbers)
     if len(first) == len(numbers):
         return None
     again = np.ones(len(numbers), np.bool_)

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
@@ -59,6 +60,8 @@ from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows
 from statestore.formats.spark.providers.zip_files import read_zip
 
 FAMILY_BYTES = 2
+_MOST_LOOKED_UP = 10_000
+"""Stored keys that are looked up one by one. For more of them all rows of a partition are read and compared."""
 T = TypeVar("T")
 
 
@@ -127,8 +130,11 @@ def stored_rows(
 
 def rows_of_keys(partition: Partition, keys: pa.Array) -> pa.RecordBatch:
     """The rows (key, value) of stored keys. Raises as `stored_rows`."""
-    asked: list[bytes] = sorted(set(keys.to_pylist()))
-    found = stored_rows(partition, _batch, key_ranges=[(key, key + b"\0") for key in asked]) if asked else ()
+    if len(keys) > _MOST_LOOKED_UP:
+        found = stored_rows(partition, partial(_of_keys, keys))
+    else:
+        asked: list[bytes] = sorted(set(keys.to_pylist()))
+        found = stored_rows(partition, _batch, key_ranges=[(key, key + b"\0") for key in asked]) if asked else iter(())
     return pa.concat_batches([pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA), *found])
 
 
@@ -195,6 +201,11 @@ def _rows_of(
 
 def _batch(rows: StoredRows) -> pa.RecordBatch:
     return rows.batch
+
+
+def _of_keys(keys: pa.Array, rows: StoredRows) -> pa.RecordBatch:
+    batch = rows.batch
+    return batch.filter(pc.is_in(batch.column(0), value_set=keys))
 
 
 def _merged_rows(

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.connector.edit.row_changes import with_one_zero
-from statestore.connector.edit.units import Units, first_rows, repeated_row, unit_numbers
+from statestore.connector.edit.units import Units, repeated_row, unit_numbers
+from statestore.formats.values.equal_hashes import first_of_each
 
 SCHEMA = pa.schema([("k", pa.struct([("a", pa.string()), ("b", pa.float64())])), ("n", pa.int64())])
 CELLS = st.fixed_dictionaries(
@@ -41,7 +42,7 @@ def test_equal_units_have_one_number(rows: list[dict[str, Any]]) -> None:
         for other, second in zip(rows, numbers, strict=True):
             assert (bits(one) == bits(other)) == (first == second)
     distinct = list(dict.fromkeys(map(bits, rows)))
-    assert [bits(rows[row]) for row in first_rows(numbers)] == distinct
+    assert [bits(rows[row]) for row in first_of_each(numbers)] == distinct
     again = repeated_row(numbers)
     assert (again is None) == (len(distinct) == len(rows))
     assert again is None or bits(rows[again]) in map(bits, rows[:again])
