@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from support.paths import TESTS
@@ -20,9 +22,20 @@ if sys.platform == "linux":
     # For each file of a checkpoint Hadoop runs `chmod`: without a helper process in between.
     JVM.append("-Djdk.lang.Process.launchMechanism=VFORK")
 
+
+def _is_before(*release: int) -> bool:
+    """Return whether an older PySpark than a release is installed."""
+    try:
+        found = re.match(r"(\d+)\.(\d+)", version("pyspark"))
+    except PackageNotFoundError:
+        return False
+    return found is not None and (int(found[1]), int(found[2])) < release
+
+
 FILE_MANAGER = (
     "spark.sql.streaming.checkpointFileManagerClass",
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "org.apache.spark.sql.execution.streaming."
+    f"{'' if _is_before(4, 1) else 'checkpointing.'}FileSystemBasedCheckpointFileManager",
 )
 """A setting: the default one runs `readlink` twenty times a batch."""
 CLASSES = Path(sys.prefix) / "spark-classes.jsa"
@@ -48,3 +61,5 @@ ENVIRONMENT = {
     # For Spark's Python workers: see the file there.
     "PYTHONPATH": os.pathsep.join([str(TESTS / "support" / "workers"), *_INHERITED]),
 }
+if _is_before(4, 2):  # whose workers would be those of another Python, without packages
+    ENVIRONMENT["PYSPARK_PYTHON"] = sys.executable

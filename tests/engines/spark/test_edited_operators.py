@@ -171,7 +171,7 @@ def remembered(rows: DataFrame) -> DataFrame:
     return rows.groupBy("k").transformWithStateInPandas(Remember(), "k string, n bigint", "Update", "None")
 
 
-@since(4, 2, "transformWithStateInPandas in a session of the tests")
+@since(4, 0, "transformWithStateInPandas")
 @pytest.mark.parametrize(
     ("layout", "before"),
     [

@@ -237,7 +237,7 @@ def processor() -> Any:
     return Remember()
 
 
-@since(4, 2, "transformWithStateInPandas in a session of the tests")
+@since(4, 0, "transformWithStateInPandas")
 @pytest.mark.parametrize("form", mostly_slow(list(FORMS), []))
 def test_a_query_goes_on_from_edited_variables(spark: SparkSession, tmp_path: Path, form: str) -> None:
     with conf(spark, FORMS[form]):
@@ -297,7 +297,7 @@ def alarms(rows: DataFrame) -> DataFrame:
     return timed.transformWithStateInPandas(Alarm(), "k string", "Update", "EventTime")
 
 
-@since(4, 2, "transformWithStateInPandas in a session of the tests")
+@since(4, 0, "transformWithStateInPandas")
 @pytest.mark.slow
 def test_timers_of_event_time_go_on(spark: SparkSession, tmp_path: Path) -> None:
     def found(name: str) -> tuple[set[tuple[str, int]], dict[str, int]]:

@@ -258,7 +258,7 @@ def written(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@since(4, 2, "transformWithStateInPandas in a session of the tests")
+@since(4, 0, "transformWithStateInPandas")
 @pytest.mark.parametrize("layout", ["changelogs", "zips", "changelogs of format 2 with checksums"])
 def test_variables_and_timers_go_on_as_without_a_change(spark: SparkSession, tmp_path: Path, layout: str) -> None:
     job = Job(remembered, counts, "append", "json")
