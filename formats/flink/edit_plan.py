@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,7 +58,7 @@ from statestore.formats.flink.snapshot.handles import (
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Place, Subtask
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, Located, handles_bytes
 from statestore.formats.flink.snapshot.snapshot_names import METADATA
-from statestore.formats.flink.snapshot_states import OpenedSnapshot
+from statestore.formats.flink.snapshot_states import CopiedStates, OpenedSnapshot
 from statestore.formats.flink.state_at import ElementsAt
 from statestore.formats.flink.written_operators import (
     WrittenOperator,
@@ -456,11 +456,13 @@ class FlinkEditPlan(EditPlan):
                     raise changes.refused(int(missing.argmax()), why)
 
     def opened(self, path: str) -> Source:
-        asked = self._asked
-        if not asked.renamed:
-            return self.source.copy_at(path, {})
-        known = {(asked.target_id(state[0]), *state[1:]): name for state, name in self.source.names().items()}
-        return self.source.copy_at(path, known)
+        """Open the target. It shows the columns of the source, also where other values would tell other ones."""
+        asked, snapshot = self._asked, self._snapshot
+        snapshot.states()
+        learned = tuple(replace(each, operator=asked.target_id(each.operator)) for each in snapshot.learned)
+        listed = self.source.names().items() if asked.renamed else ()
+        names = {(asked.target_id(state[0]), *state[1:]): name for state, name in listed}
+        return self.source.copy_at(path, CopiedStates(names, learned))
 
     def differing_rows(
         self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]

@@ -18,7 +18,7 @@ from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import Joined
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
 from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle
-from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot
+from statestore.formats.flink.snapshot_states import CopiedStates, Identity, OpenedSnapshot
 from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
 from statestore.formats.flink.streams.keyed_columns import record_kinds, stored_element
 from statestore.formats.flink.streams.state_form import KeyedForm
@@ -44,7 +44,7 @@ class FlinkSnapshots(Protocol):
 
     def names(self) -> Mapping[Identity, str]: ...
 
-    def copy_at(self, path: str, names: Mapping[Identity, str]) -> Source: ...
+    def copy_at(self, path: str, copied: CopiedStates) -> Source: ...
 
 
 @dataclass(frozen=True, eq=False)
