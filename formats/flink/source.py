@@ -111,8 +111,9 @@ class FlinkSource(Source):
     copied: CopiedStates | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken, self.copied)
-        return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), self.settings.code.known, *known)
+        known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken)
+        digest = hashlib.sha256(pickle.dumps((*known, self.copied))).digest()
+        return _shared, (digest, self.settings.code.known, self.copied, *known)
 
     @property
     def path(self) -> str:
@@ -557,13 +558,12 @@ class FlinkSource(Source):
         return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label, code)
 
 
-def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
+def _shared(digest: bytes, classes: KnownClasses, copied: CopiedStates | None, *known: Any) -> FlinkSource:
     """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once.
     ``classes`` are those of the job's jars that were looked up before, which tasks may not reach."""
     found = _opened.get(digest)
     if found is None:
-        *facts, copied = known
-        found = FlinkSource(*facts, copied=copied)
+        found = FlinkSource(*known, copied=copied)
         if len(_opened) >= _MOST_OPENED:
             _opened.clear()
         _opened[digest] = found
