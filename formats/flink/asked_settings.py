@@ -18,7 +18,6 @@ from statestore.formats.flink.snapshot.handle_fields import MAX_KEY_GROUPS
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.operator_ids import is_operator_id, operator_id
 from statestore.formats.flink.snapshot_states import TIMER_STATE, Identity, OpenedSnapshot, ShownState
-from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING
 
 _MOST_SHOWN = 20
 _WITHOUT_RECORDS = "take a savepoint, which has no such records"
@@ -97,16 +96,11 @@ def check_settings(snapshot: OpenedSnapshot, asked: AskedSettings, edited: Seque
             )
         if each.id in asked.dropped:
             continue
-        if asked.without.get(each.id, frozenset()) & _raw_timers(snapshot, each):
+        raw = {name for timers in snapshot.stored(each.id).timers for name in timers.states}
+        if asked.without.get(each.id, frozenset()) & raw:
             raise unsupported(where, f"its timers lie in raw keyed state, which cannot be left out; {CANONICAL}")
         if asked.max_parallelism not in (None, each.max_parallelism):
             _check_moved(each, where)
-
-
-def _raw_timers(snapshot: OpenedSnapshot, operator: OperatorSnapshot) -> set[str]:
-    """The stored names of timers in raw keyed state."""
-    services = [each for timers in snapshot.stored(operator.id).timers for each in timers.services]
-    return {prefix + each.name for each in services for prefix in (EVENT, PROCESSING)}
 
 
 def _check_moved(operator: OperatorSnapshot, where: str) -> None:

@@ -7,10 +7,9 @@ it is there, the folder is no snapshot.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +18,18 @@ from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, Edit
 from statestore.formats.engine import Source
 from statestore.formats.flink.asked_settings import AskedSettings, asked_settings, check_settings, notes_of_settings
 from statestore.formats.flink.differing_entries import differing_entries
+from statestore.formats.flink.edit_parts import (
+    ElementsPart,
+    OperatorPart,
+    Part,
+    SegmentPart,
+    StreamPart,
+    StreamsPart,
+    SubtaskPart,
+    TimersPart,
+    free_name,
+    stream_name,
+)
 from statestore.formats.flink.edited_elements import EditedElements, edited_elements
 from statestore.formats.flink.edited_operators import (
     EditedOperator,
@@ -43,13 +54,13 @@ from statestore.formats.flink.edits.metadata_splice import (
 )
 from statestore.formats.flink.edits.other_groups import OtherGroups
 from statestore.formats.flink.edits.state_changes import unsupported
+from statestore.formats.flink.edits.timer_stream import WrittenTimers
 from statestore.formats.flink.erased_keys import erased_texts, notes_of_elements
 from statestore.formats.flink.snapshot.file_places import StoredHandle
 from statestore.formats.flink.snapshot.handles import (
     ChangelogHandle,
     FileHandle,
     KeyGroupHandle,
-    OperatorHandle,
     RelativeHandle,
     SegmentHandle,
     UnreadableHandle,
@@ -58,7 +69,7 @@ from statestore.formats.flink.snapshot.handles import (
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Place, Subtask
 from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, Located, handles_bytes
 from statestore.formats.flink.snapshot.snapshot_names import METADATA
-from statestore.formats.flink.snapshot_states import OpenedSnapshot
+from statestore.formats.flink.snapshot_states import CopiedStates, OpenedSnapshot
 from statestore.formats.flink.state_at import ElementsAt
 from statestore.formats.flink.written_operators import (
     WrittenOperator,
@@ -71,47 +82,12 @@ from statestore.formats.state_table import RowPair
 _FIRST_WITH_RELATIVE = _BEFORE_SAVEPOINTS = 3
 
 
-@dataclass(frozen=True)
-class SubtaskPart:
-    """The keyed state of a subtask that is written anew: its operator, and its place among those with keyed state."""
-
-    operator: str
-    place: int
-
-
-@dataclass(frozen=True)
-class SegmentPart:
-    """A part of a file that several handles share, which becomes a file of its own."""
-
-    handle: SegmentHandle
-    name: str
-
-
-@dataclass(frozen=True)
-class OperatorPart:
-    """The keyed state of all subtasks of an operator, which moves to the key groups of another max parallelism."""
-
-    operator: str
-
-
-@dataclass(frozen=True)
-class ElementsPart:
-    """The operator state of a subtask that is written anew: its operator, and its place among those that have some."""
-
-    operator: str
-    place: int
-
-
-StreamsPart = SubtaskPart | OperatorPart
-_Part = SubtaskPart | OperatorPart | ElementsPart | SegmentPart
-
-
 @dataclass(frozen=True, eq=False)
 class FlinkEditPlan(EditPlan):
     """The plan of an edit of one snapshot.
 
     ``rewritten`` are operators whose keyed state is written anew without an edit, by their ids. ``written`` and
-    ``elements`` are the parts that this process wrote.
+    ``others`` are the parts that this process wrote, the latter those that are one stream of a subtask each.
     """
 
     source: FlinkSnapshots
@@ -120,7 +96,7 @@ class FlinkEditPlan(EditPlan):
     options: EditOptions
     rewritten: frozenset[str] = frozenset()
     written: dict[StreamsPart, WrittenOperator] = field(default_factory=dict, repr=False)
-    elements: dict[ElementsPart, WrittenElements] = field(default_factory=dict, repr=False)
+    others: dict[StreamPart, WrittenElements | WrittenTimers] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return FlinkEditPlan, (self.source, self.number, self.edits, self.options, self.rewritten)
@@ -242,11 +218,11 @@ class FlinkEditPlan(EditPlan):
             if each.id in self._operators
             for subtask in each.subtasks
         }
-        replaced |= {id(each) for each in self._element_handles().values()}
+        replaced |= {id(each) for each in self._replaced().values()}
         gone = {Place("operator", each) for each in self._asked.dropped}
         names: dict[StoredHandle, str] = {}
-        streams = (_stream_name(each, index) for each in self._operators for index in self._indexes(each))
-        taken = {METADATA, *streams, *map(self._elements_name, self._elements_parts())}
+        streams = (stream_name(each, index) for each in self._operators for index in self._indexes(each))
+        taken = {METADATA, *streams, *(each.name for each in self._single_streams())}
         by_place: dict[tuple[str, int], str] = {}
         kept: list[StoredHandle] = [
             each
@@ -257,7 +233,7 @@ class FlinkEditPlan(EditPlan):
             located = self._located(stored)
             place = (located.path, located.start if isinstance(stored, SegmentHandle) else -1)
             if place not in by_place:
-                by_place[place] = _free_name(located, place[1], taken)
+                by_place[place] = free_name(located, place[1], taken)
                 taken.add(by_place[place])
             names[stored] = by_place[place]
         return names
@@ -284,11 +260,11 @@ class FlinkEditPlan(EditPlan):
                 found = self._located(handle)
                 yield CopiedFile(found.folder, found.name, name, found.file_size)
 
-    def parts(self) -> Sequence[_Part]:
+    def parts(self) -> Sequence[Part]:
         segments = {name: each for each, name in self._names.items() if isinstance(each, SegmentHandle)}
         return [
             *self._streams(),
-            *self._elements_parts(),
+            *self._single_streams(),
             *(SegmentPart(each, name) for name, each in segments.items()),
         ]
 
@@ -299,24 +275,21 @@ class FlinkEditPlan(EditPlan):
             found += [OperatorPart(number)] if whole else [SubtaskPart(number, at) for at in range(len(each.stored))]
         return found
 
-    def _elements_parts(self) -> list[ElementsPart]:
+    def _single_streams(self) -> list[StreamPart]:
+        """The parts that are one stream of a subtask: operator state, and timers in raw keyed state."""
         return [
-            ElementsPart(each.id, place) for each in self._element_edits.values() for place in range(len(each.stored))
+            *(ElementsPart(each.id, one.subtask) for each in self._element_edits.values() for one in each.stored),
+            *(TimersPart(number, index) for number, each in self._operators.items() for index in each.timers),
         ]
 
-    def _element_handles(self) -> dict[ElementsPart, OperatorHandle]:
-        """The handles in ``_metadata`` of operator state that is written anew."""
+    def _replaced(self) -> dict[StreamPart, object]:
+        """The handles in ``_metadata`` of those parts."""
         tasks = {(each.id, task.index): task for each in self._metadata.parsed.operators for task in each.subtasks}
-        found = {}
-        for part in self._elements_parts():
-            stored = self._element_edits[part.operator].stored[part.place]
-            handle = tasks[part.operator, stored.subtask].managed_operator
-            assert handle is not None
-            found[part] = handle
+        found: dict[StreamPart, object] = {}
+        for part in self._single_streams():
+            task = tasks[part.operator, part.subtask]
+            found[part] = task.raw_keyed if isinstance(part, TimersPart) else task.managed_operator
         return found
-
-    def _elements_name(self, part: ElementsPart) -> str:
-        return f"operator-{part.operator}-{self._element_edits[part.operator].stored[part.place].subtask}"
 
     def written_bytes(self) -> int:
         numbers = {*self._operators, *self._element_edits}
@@ -325,16 +298,16 @@ class FlinkEditPlan(EditPlan):
         segments = sum(each.handle.size for each in self.parts() if isinstance(each, SegmentPart))
         return streams + segments + len(self._metadata.data)
 
-    def write(self, part: _Part, target: Target) -> Mapping[str, int]:
+    def write(self, part: Part, target: Target) -> Mapping[str, int]:
         if isinstance(part, SegmentPart):
             with self._snapshot.files.open_at(part.handle) as source, target.create(part.name) as out:
                 for at in range(0, source.size, PIECE_BYTES):
                     out.write(source.read_at(at, PIECE_BYTES))
             return {part.name: part.handle.size}
-        if isinstance(part, ElementsPart):
-            with target.create(self._elements_name(part)) as out:
-                self.elements[part] = self._element_edits[part.operator].write(part.place, out.write)
-            return {self._elements_name(part): self.elements[part].bytes}
+        if isinstance(part, StreamPart):
+            with target.create(part.name) as out:
+                self.others[part] = self._write_single(part, out.write)
+            return {part.name: self.others[part].bytes}
 
         @contextmanager
         def opened(name: str) -> Iterator[Put]:
@@ -345,23 +318,28 @@ class FlinkEditPlan(EditPlan):
         streams = zip(self._stream_names(part), self.written[part].streams, strict=True)
         return {name: stream.bytes for name, (_, stream) in streams}
 
-    def noted(self, part: _Part) -> str:
+    def noted(self, part: Part) -> str:
         """Return what was written of a part, whose offsets ``_metadata`` has."""
         if isinstance(part, SegmentPart):
             return ""
-        return (self.elements[part] if isinstance(part, ElementsPart) else self.written[part]).as_text()
+        return (self.others[part] if isinstance(part, StreamPart) else self.written[part]).as_text()
 
-    def note(self, part: _Part, noted: str) -> None:
+    def note(self, part: Part, noted: str) -> None:
         """Take what another process wrote of a part."""
-        if isinstance(part, ElementsPart):
-            self.elements[part] = WrittenElements.of_text(noted)
+        if isinstance(part, StreamPart):
+            self.others[part] = (WrittenTimers if isinstance(part, TimersPart) else WrittenElements).of_text(noted)
         elif not isinstance(part, SegmentPart):
             self.written[part] = WrittenOperator.of_text(noted)
 
+    def _write_single(self, part: StreamPart, put: Put) -> WrittenElements | WrittenTimers:
+        if isinstance(part, TimersPart):
+            return self._operators[part.operator].write_timers(part.subtask, put)
+        return self._element_edits[part.operator].write(part.subtask, put)
+
     def _stream_names(self, part: StreamsPart) -> list[str]:
         if isinstance(part, SubtaskPart):
-            return [_stream_name(part.operator, self._operators[part.operator].indexes[part.place])]
-        return [_stream_name(part.operator, index) for index in self._indexes(part.operator)]
+            return [stream_name(part.operator, self._operators[part.operator].indexes[part.place])]
+        return [stream_name(part.operator, index) for index in self._indexes(part.operator)]
 
     def _write(self, part: StreamsPart, opened: Callable[[str], AbstractContextManager[Put]]) -> WrittenOperator:
         """Write the streams of a part, by what ``opened`` opens under their names."""
@@ -378,13 +356,16 @@ class FlinkEditPlan(EditPlan):
         for part in self._streams():
             if part not in self.written:
                 self.written[part] = self._write(part, lambda name: nullcontext(lambda piece: None))
+        for each in self._single_streams():
+            if each not in self.others:
+                self.others[each] = self._write_single(each, lambda piece: None)
         self._check_met()
-        places, elements = self._new_places(), self._new_elements()
+        places, handles = self._new_places(), self._new_handles()
 
         def changed(found: object) -> bytes | None:
             if isinstance(found, Place):
                 return places.get(found)
-            return elements.get(id(found)) or named_in_folder(found, self._names)
+            return handles.get(id(found)) or named_in_folder(found, self._names)
 
         data = spliced(self._metadata, changed)
         with target.create(METADATA) as out:
@@ -411,14 +392,16 @@ class FlinkEditPlan(EditPlan):
                 places[Place("subtasks", part.operator)] = subtasks_bytes(len(operator.subtasks), added)
         return places
 
-    def _new_elements(self) -> Mapping[int, bytes]:
-        """The bytes of handles of operator state that change, by the ids of the objects."""
+    def _new_handles(self) -> Mapping[int, bytes]:
+        """The bytes of handles of single streams that change, by the ids of the objects."""
         found = {}
-        for part, handle in self._element_handles().items():
-            if part not in self.elements:
-                self.elements[part] = self._element_edits[part.operator].write(part.place, lambda piece: None)
-            made = self.elements[part]
-            found[id(handle)] = operator_bytes(made.states, relative_bytes(self._elements_name(part), made.bytes))
+        for part, handle in self._replaced().items():
+            made = self.others[part]
+            stream = relative_bytes(part.name, made.bytes)
+            if isinstance(made, WrittenElements):
+                found[id(handle)] = operator_bytes(made.states, stream)
+            elif isinstance(handle, KeyGroupHandle):
+                found[id(handle)] = keyed_bytes(KEY_GROUPS, handle.first_group, made.stream.offsets, stream)
         return found
 
     def _handles(self, part: StreamsPart) -> Mapping[int, bytes]:
@@ -431,9 +414,9 @@ class FlinkEditPlan(EditPlan):
             for index, name, (first, stream) in streams
         }
 
-    def _type(self, part: _Part) -> bytes:
+    def _type(self, part: Part) -> bytes:
         """The type of the handle of a stream: that of savepoints, or where RocksDB wrote the old one, the same."""
-        if isinstance(part, SegmentPart | ElementsPart):
+        if isinstance(part, SegmentPart | StreamPart):
             return b""
         stored = self._operators[part.operator].stored
         if isinstance(part, SubtaskPart):
@@ -447,6 +430,9 @@ class FlinkEditPlan(EditPlan):
         for operator in self._operators.values():
             parts = [each for each in self._streams() if each.operator == operator.id]
             met = [one for part in parts for one in self.written[part].met]
+            for part, made in self.others.items():
+                if isinstance(made, WrittenTimers) and part.operator == operator.id:
+                    met.append(made.met)
             for each in operator.edited:
                 changes = each.changes(each.at.form)
                 seen = [one[each.at.form.name] for one in met if each.at.form.name in one]
@@ -456,11 +442,13 @@ class FlinkEditPlan(EditPlan):
                     raise changes.refused(int(missing.argmax()), why)
 
     def opened(self, path: str) -> Source:
-        asked = self._asked
-        if not asked.renamed:
-            return self.source.copy_at(path, {})
-        known = {(asked.target_id(state[0]), *state[1:]): name for state, name in self.source.names().items()}
-        return self.source.copy_at(path, known)
+        """Open the target. It shows the columns of the source, also where other values would tell other ones."""
+        asked, snapshot = self._asked, self._snapshot
+        snapshot.states()
+        learned = tuple(replace(each, operator=asked.target_id(each.operator)) for each in snapshot.learned)
+        listed = self.source.names().items() if asked.renamed else ()
+        names = {(asked.target_id(state[0]), *state[1:]): name for state, name in listed}
+        return self.source.copy_at(path, CopiedStates(names, learned))
 
     def differing_rows(
         self, state: str, source: EditedSource, target: EditedSource, columns: Collection[str]
@@ -490,17 +478,3 @@ def _has_keyed(subtask: Subtask) -> bool:
 
 def _has_changelog(subtask: Subtask) -> bool:
     return isinstance(subtask.managed_keyed, ChangelogHandle)
-
-
-def _stream_name(operator: str, index: int) -> str:
-    return f"keyed-{operator}-{index}"
-
-
-def _free_name(found: Located, start: int, taken: set[str]) -> str:
-    """The name of a file in the target's folder: its own, or with a number where another file has that."""
-    wanted = posixpath.basename(found.name) if start < 0 else f"{posixpath.basename(found.name)}-{start}"
-    name, number = wanted, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}-{number}"
-    return name

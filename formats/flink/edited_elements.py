@@ -75,9 +75,9 @@ class EditedElements:
     def _has(stored: StoredElements, name: str) -> bool:
         return any(each.name == name for each in stored.handle.states)
 
-    def write(self, place: int, put: Put) -> WrittenElements:
-        """Write the stream of a subtask, by its place among ``stored``."""
-        stored = self.stored[place]
+    def write(self, subtask: int, put: Put) -> WrittenElements:
+        """Write the stream of a subtask."""
+        stored = next(each for each in self.stored if each.subtask == subtask)
         with self.snapshot.files.open_at(stored.handle.stream) as part:
             data = part.read_at(0, min(part.size, max(stored.header.end, 0), _MOST_HEADER))
             found = []

@@ -10,15 +10,17 @@ from typing import Protocol
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import Source, StateAt, StateInfo
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.flink.edits.keyed_stream import Put
 from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
+from statestore.formats.flink.edits.timer_stream import WrittenTimers, write_timers
 from statestore.formats.flink.edits.written_header import SubtaskHeader, WrittenHeader, changelog_header, written_header
-from statestore.formats.flink.followed_rows import follow_erased_keys, operator_states
+from statestore.formats.flink.followed_rows import follow_erased_keys, is_raw, operator_states
 from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import Joined
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
 from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle
-from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot
+from statestore.formats.flink.snapshot_states import CopiedStates, Identity, OpenedSnapshot
 from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
 from statestore.formats.flink.streams.keyed_columns import record_kinds, stored_element
 from statestore.formats.flink.streams.state_form import KeyedForm
@@ -44,7 +46,7 @@ class FlinkSnapshots(Protocol):
 
     def names(self) -> Mapping[Identity, str]: ...
 
-    def copy_at(self, path: str, names: Mapping[Identity, str]) -> Source: ...
+    def copy_at(self, path: str, copied: CopiedStates) -> Source: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ class EditedOperator:
 
     ``stored`` are the subtasks with keyed state, and ``indexes`` their numbers. ``without`` are the stored names of
     states that are left out. ``edited`` has what follows from the edits as well; ``followed`` is that alone, and
-    ``notes`` tell of it.
+    ``notes`` tell of it. ``timers`` are the subtasks with timers in raw keyed state that change, by their numbers.
     """
 
     snapshot: OpenedSnapshot
@@ -86,6 +88,7 @@ class EditedOperator:
     without: frozenset[str] = frozenset()
     followed: tuple[StateEdit, ...] = ()
     notes: tuple[str, ...] = ()
+    timers: Mapping[int, StoredTimers] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -111,6 +114,11 @@ class EditedOperator:
             for each in self.edited
             if each.at.form.name in numbers
         }
+
+    def write_timers(self, index: int, put: Put) -> WrittenTimers:
+        """Write the timers in raw keyed state of a subtask. Raises as `write_timers`, and as `state_changes`."""
+        mine = {each.at.form.name: each.changes(each.at.form) for each in self.edited if is_raw(each.at)}
+        return write_timers(self.snapshot.files, self.timers[index], mine, self.origin, put)
 
     def key_groups(self, place: int) -> tuple[int, int]:
         """The first key group of a subtask, and how many it has."""
@@ -153,10 +161,6 @@ class EditedOperator:
         for stored in self.stored:
             self._check_stored(stored)
         for each in self.edited:
-            if any(isinstance(stored, StoredTimers) for stored, _ in each.at.stored):
-                raise unsupported(
-                    each.origin, f"these timers lie in raw keyed state, which cannot be edited; {CANONICAL}"
-                )
             if each.edit.added.num_rows and len({form for _, form in each.at.stored}) > 1:
                 raise unsupported(
                     each.origin,
@@ -195,12 +199,12 @@ class EditedOperator:
     def _check_place(self, edited: EditedState, group: int) -> None:
         """Refuse new keys of a key group where no subtask can have them."""
         name = edited.at.form.name
-        for stored in self.stored:
-            first = stored.handle.first_group
-            if first <= group < first + stored.handle.groups and any(
-                each.name == name for each in stored.header.states
-            ):
-                return
+        holders: list[StoredKeyed | StoredTimers] = [
+            each for each in self.stored if any(state.name == name for state in each.header.states)
+        ]
+        holders += [each for each in self.timers.values() if name in each.states]
+        if any(each.handle.first_group <= group < each.handle.first_group + each.handle.groups for each in holders):
+            return
         changes = edited.changes(edited.at.form)
         row = changes.named(int(changes.new_in(group)[0]))
         raise unsupported(
@@ -266,7 +270,12 @@ def _operator(
     kept = [each for each in every if each.at.form.name not in without]
     names = {each.edit.state for each in kept}
     followed = tuple(each for each in states.followed() if each.state in names)
-    return replace(whole, edited=tuple(kept), followed=followed, notes=tuple(states.notes))
+    timers = {}
+    if any(is_raw(each.at) for each in kept):
+        raw = {each.handle.first_group: each for each in stored.timers}
+        subtasks = [(each.index, each.raw_keyed) for each in operator.subtasks]
+        timers = {index: raw[handle.first_group] for index, handle in subtasks if handle is not None}
+    return replace(whole, edited=tuple(kept), followed=followed, notes=tuple(states.notes), timers=timers)
 
 
 def has_elements(form: KeyedForm) -> bool:

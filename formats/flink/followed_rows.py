@@ -214,7 +214,7 @@ def is_timers(at: KeyedAt) -> bool:
 
 
 def is_raw(at: KeyedAt) -> bool:
-    """Return whether timers lie in raw keyed state, which no edit changes."""
+    """Return whether timers lie in raw keyed state, as those of a heap timer service beside RocksDB do."""
     return any(isinstance(stored, StoredTimers) for stored, _ in at.stored)
 
 
@@ -272,12 +272,6 @@ def _follow_in(states: OperatorStates, state: str, cells: pa.Table, chosen: Bool
         return
     rows = states.stored(state, [KEY], search_of(cells.filter(pa.array(chosen)), [KEY]))
     if not rows.num_rows:
-        return
-    if is_raw(states.states[state]):
-        states.notes.append(
-            f"{rows.num_rows} timers of keys that are erased stay in {state}, for they lie in raw keyed state: the job "
-            "is called for these keys; take a canonical savepoint of it and edit that"
-        )
         return
     gone = states.let_go(state, rows)
     if gone:

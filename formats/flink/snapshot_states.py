@@ -111,8 +111,33 @@ class ShownState:
 
 
 @dataclass(frozen=True)
+class Learned:
+    """The form of an operator's state that its values tell: ``stored`` is its header, or its form without columns for
+    values of Kryo.
+    """
+
+    operator: str
+    stored: KeyedStateHeader | OperatorForm
+    form: KeyedForm | OperatorForm
+
+
+@dataclass(frozen=True)
+class CopiedStates:
+    """Facts about a snapshot that its copy shares: ``names`` of states that it lists under others than their own, and
+    the forms that were ``learned`` from its values.
+    """
+
+    names: Mapping[Identity, str]
+    learned: tuple[Learned, ...]
+
+
+@dataclass(frozen=True)
 class OpenedSnapshot:
-    """A snapshot with its metadata; ``found`` keeps the stored states of operators that were looked at."""
+    """A snapshot with its metadata; ``found`` keeps the stored states of operators that were looked at.
+
+    ``learned`` are the forms that were learned from values. Those of a copy are given, so that it shows the same
+    columns as its source, also where it has other values.
+    """
 
     ref: SnapshotRef
     files: SnapshotFiles
@@ -120,6 +145,7 @@ class OpenedSnapshot:
     settings: FlinkSettings
     found: dict[str, StoredStates] = field(default_factory=dict, repr=False, compare=False)
     listed: dict[str, Mapping[Identity, ShownState]] = field(default_factory=dict, repr=False, compare=False)
+    learned: list[Learned] = field(default_factory=list, repr=False, compare=False)
 
     @cached_property
     def _forms(self) -> dict[tuple[str, str, int], KeyedForm]:
@@ -230,7 +256,7 @@ class OpenedSnapshot:
             identity = (operator.id, "operator", form_of_list.name)
             form = with_connector(form_of_list, stored, self.files, shown_as)
             if kryo_parts(form):
-                form = sampled_elements(self.files, stored.elements, form, self.settings.code, lambda: self._described)
+                form = self._sampled_elements(operator, stored, form)
             found.append(ShownState(identity, name, label, form, error=stored.error))
         return found
 
@@ -246,8 +272,10 @@ class OpenedSnapshot:
         """The form of a state under one of its headers, of which a sample tells the types of values of Kryo."""
         header = headers[number]
         known_as = (operator.id, header.name, number)
-        if known_as in self._forms:
-            return self._forms[known_as]
+        told = self._learned(operator, header) or self._forms.get(known_as)
+        if isinstance(told, KeyedForm):
+            self._note(operator, header, told)
+            return told
         holders: list[StoredKeyed | StoredTimers] = []
         for each in stored.keyed:
             own = [state for state in each.header.states if state.name == header.name]
@@ -260,7 +288,29 @@ class OpenedSnapshot:
         )
         if is_whole:
             self._forms[known_as] = form
+        self._note(operator, header, form)
         return form
+
+    def _sampled_elements(self, operator: OperatorSnapshot, stored: StoredStates, form: OperatorForm) -> OperatorForm:
+        """The form of a list or broadcast map, of which a sample tells the types of values of Kryo."""
+        told = self._learned(operator, form)
+        if isinstance(told, OperatorForm):
+            return told
+        found = sampled_elements(self.files, stored.elements, form, self.settings.code, lambda: self._described)
+        self._note(operator, form, found)
+        return found
+
+    def _learned(
+        self, operator: OperatorSnapshot, stored: KeyedStateHeader | OperatorForm
+    ) -> KeyedForm | OperatorForm | None:
+        same = (each.form for each in self.learned if (each.operator, each.stored) == (operator.id, stored))
+        return next(same, None)
+
+    def _note(
+        self, operator: OperatorSnapshot, stored: KeyedStateHeader | OperatorForm, form: KeyedForm | OperatorForm
+    ) -> None:
+        if self._learned(operator, stored) is None:
+            self.learned.append(Learned(operator.id, stored, form))
 
     @cached_property
     def _described(self) -> Described:
@@ -286,10 +336,10 @@ def _forms_of(snapshot: bytes) -> dict[tuple[str, str, int], KeyedForm]:
     return {}
 
 
-def open_snapshot(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
-    """Parse the metadata of a snapshot. Raises as `SnapshotFiles.metadata`."""
+def open_snapshot(ref: SnapshotRef, settings: FlinkSettings, learned: Sequence[Learned] = ()) -> OpenedSnapshot:
+    """Parse the metadata of a snapshot, of which forms may be known. Raises as `SnapshotFiles.metadata`."""
     files = SnapshotFiles(ref.folder, settings.outside)
-    return OpenedSnapshot(ref, files, files.metadata(), settings)
+    return OpenedSnapshot(ref, files, files.metadata(), settings, learned=list(learned))
 
 
 def _readable_state(found: ShownState) -> ShownState:

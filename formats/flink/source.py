@@ -40,6 +40,7 @@ from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT
 from statestore.formats.flink.snapshot_states import (
+    CopiedStates,
     Identity,
     OpenedSnapshot,
     ShownState,
@@ -95,7 +96,10 @@ class Found:
 
 @dataclass(frozen=True)
 class FlinkSource(Source):
-    """The snapshots of a job that were there when it was opened; ``refs`` are by checkpoint id, ascending."""
+    """The snapshots of a job that were there when it was opened; ``refs`` are by checkpoint id, ascending.
+
+    ``copied`` are facts of the snapshot of which this is a copy.
+    """
 
     location: Location
     job: str
@@ -104,10 +108,12 @@ class FlinkSource(Source):
     settings: FlinkSettings
     broken: tuple[str, ...] = ()
     found: Found = field(default_factory=Found, repr=False, compare=False)
+    copied: CopiedStates | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken)
-        return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), self.settings.code.known, *known)
+        digest = hashlib.sha256(pickle.dumps((*known, self.copied))).digest()
+        return _shared, (digest, self.settings.code.known, self.copied, *known)
 
     @property
     def path(self) -> str:
@@ -379,27 +385,22 @@ class FlinkSource(Source):
         """The names of the states that are listed, by what they are."""
         return {each.identity: name for name, each in self._states().items()}
 
-    def copy_at(self, path: str, names: Mapping[Identity, str]) -> FlinkSource:
-        """Open the copy of one snapshot, with the settings of this source. Raises as `open_snapshot`.
-
-        ``names`` are those under which states are listed that have others of their own, as in this source.
-        """
+    def copy_at(self, path: str, copied: CopiedStates) -> FlinkSource:
+        """Open the copy of one snapshot, with the settings of this source. Raises as `open_snapshot`."""
         location = parse_location(path)
         ((job, ref),) = ((job, ref) for job in find_jobs(folder_at(location)) for ref in job.snapshots)
-        opened, settings = open_snapshot(ref, self.settings), self.settings
-        if names:
+        opened, settings = open_snapshot(ref, self.settings, copied.learned), self.settings
+        if copied.names:
             labels, types = opened.labels, dict(settings.types)
-            for (operator, _, stored), name in names.items():
+            for (operator, _, stored), name in copied.names.items():
                 if name in types and operator in labels:
                     types.setdefault(shown_name(labels[operator], stored), types[name])
             settings = replace(settings, types=types)
-            opened = open_snapshot(ref, settings)
+            opened = open_snapshot(ref, settings, copied.learned)
         number = opened.metadata.checkpoint_id
-        found = Found({number: opened})
-        if names:
-            states = [replace(each, name=names.get(each.identity, each.name)) for each in opened.states().values()]
-            found.shown.update({each.name: each for each in states})
-        return FlinkSource(location, job.job, ((number, ref),), (), settings, found=found)
+        return FlinkSource(
+            location, job.job, ((number, ref),), (), settings, found=Found({number: opened}), copied=copied
+        )
 
     def restored_by(self, job: Source) -> Sequence[RestoreFinding]:
         if not isinstance(job, FlinkSource):
@@ -428,7 +429,7 @@ class FlinkSource(Source):
     def _snapshot(self, number: int) -> OpenedSnapshot:
         if number not in self.found.snapshots:
             ref = dict(self.refs)[number]
-            opened = open_snapshot(ref, self.settings)
+            opened = open_snapshot(ref, self.settings, () if self.copied is None else self.copied.learned)
             opened = opened.holding() if self.found.holds else opened
             if opened.metadata.checkpoint_id != number:
                 raise InvalidInputError(
@@ -485,7 +486,9 @@ class FlinkSource(Source):
             for name, columns in self.settings.types.items():
                 for column in columns:
                     _check_column(name, column, [each for each in states if name in (each.name, each.identity[2])])
-            self.found.shown.update({each.name: each for each in states})
+            names = {} if self.copied is None else self.copied.names
+            shown = [replace(each, name=names.get(each.identity, each.name)) for each in states]
+            self.found.shown.update({each.name: each for each in shown})
         return self.found.shown
 
     def _check_whole(self, errors: Sequence[StateStoreError]) -> None:
@@ -555,12 +558,12 @@ class FlinkSource(Source):
         return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label, code)
 
 
-def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
+def _shared(digest: bytes, classes: KnownClasses, copied: CopiedStates | None, *known: Any) -> FlinkSource:
     """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once.
     ``classes`` are those of the job's jars that were looked up before, which tasks may not reach."""
     found = _opened.get(digest)
     if found is None:
-        found = FlinkSource(*known)
+        found = FlinkSource(*known, copied=copied)
         if len(_opened) >= _MOST_OPENED:
             _opened.clear()
         _opened[digest] = found

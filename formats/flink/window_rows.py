@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, one_array, search_of
-from statestore.formats.flink.followed_rows import OperatorStates, is_raw, is_timers, namespace_names
+from statestore.formats.flink.followed_rows import OperatorStates, is_timers, namespace_names
 from statestore.formats.flink.serializers.flink_types import Basic
 from statestore.formats.flink.state_at import KeyedAt
 from statestore.formats.flink.streams.state_form import (
@@ -120,12 +120,6 @@ def _close(states: OperatorStates, contents: str, windows: pa.Table) -> None:
         rows = states.stored(state, names, keys)
         if not rows.num_rows:
             continue
-        if is_raw(at):
-            states.notes.append(
-                f"{rows.num_rows} timers of windows that are removed stay in {state}, for they lie in raw keyed "
-                "state: the job finds these windows empty when they fire"
-            )
-            continue
         gone = states.let_go(state, rows)
         if gone:
             what = "timers" if is_timers(at) else "rows"
@@ -148,15 +142,11 @@ def _open(states: OperatorStates, windows: pa.Table) -> None:
     if not windows.num_rows:
         return
     moments = _moments(states, timers)
-    if not moments or any(is_raw(states.states[state]) for state in timers):
-        why = (
-            "they lie in raw keyed state"
-            if any(is_raw(states.states[state]) for state in timers)
-            else "no other windows tell which ones they have"
-        )
+    if not moments:
         states.notes.append(
-            f"{windows.num_rows} new windows have no timers, for {why}: the job neither ends nor removes them, "
-            f"unless records come for them; insert their timers in the same edit ({', '.join(timers) or _SERVICE})"
+            f"{windows.num_rows} new windows have no timers, for no other windows tell which ones they have: the job "
+            f"neither ends nor removes them, unless records come for them; insert their timers in the same edit "
+            f"({', '.join(timers) or _SERVICE})"
         )
         return
     end = _ends(windows)

@@ -4,14 +4,12 @@ parallelism, for which all subtasks are read before one is written.
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from statestore.formats.flink.edited_operators import EditedOperator
@@ -27,6 +25,7 @@ from statestore.formats.flink.edits.keyed_stream import (
     write_stream,
 )
 from statestore.formats.flink.edits.other_groups import OtherGroups, together
+from statestore.formats.flink.edits.state_changes import mask_texts, masks_of
 from statestore.formats.flink.edits.stored_rows import rows_by_group
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.places.reading_threads import in_order, reading_threads
@@ -44,25 +43,14 @@ class WrittenOperator:
 
     def as_text(self) -> str:
         """Return the value as a text, which `of_text` reads."""
-        met = [{name: [len(mask), _bits(mask)] for name, mask in each.items()} for each in self.met]
         streams = [[first, stream.offsets, stream.bytes] for first, stream in self.streams]
-        return json.dumps({"streams": streams, "met": met})
+        return json.dumps({"streams": streams, "met": [mask_texts(each) for each in self.met]})
 
     @staticmethod
     def of_text(text: str) -> WrittenOperator:
         found = json.loads(text)
         streams = tuple((first, WrittenStream(tuple(offsets), size)) for first, offsets, size in found["streams"])
-        return WrittenOperator(
-            streams, tuple({name: _mask(*mask) for name, mask in each.items()} for each in found["met"])
-        )
-
-
-def _bits(mask: Bools) -> str:
-    return base64.b64encode(np.packbits(mask).tobytes()).decode()
-
-
-def _mask(count: int, bits: str) -> Bools:
-    return np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8), count=count).astype(bool)
+        return WrittenOperator(streams, tuple(masks_of(each) for each in found["met"]))
 
 
 def key_group_ranges(groups: int, parallelism: int) -> list[tuple[int, int]]:

@@ -119,7 +119,7 @@ def relative_bytes(name: str, size: int) -> bytes:
 
 def keyed_bytes(kind: bytes, first_group: int, offsets: Sequence[int], stream: bytes) -> bytes:
     """A handle of key groups in a stream, of the type that savepoints have, or of an older one."""
-    numbers = b"".join(each.to_bytes(8, "big") for each in offsets)
+    numbers = b"".join(each.to_bytes(8, "big", signed=True) for each in offsets)
     return kind + first_group.to_bytes(4, "big") + len(offsets).to_bytes(4, "big") + numbers + stream
 
 

@@ -7,6 +7,7 @@ key group of a new key follows from Java's hash code of it.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -215,3 +216,17 @@ def _lists(
             raise _refusal(origin, why) from None
         rows = new[0] if error.is_new else old[0]
         _refuse_twice(rows, error.row, rows.schema.names, origin)
+
+
+# Masks of changes that were met, as texts: a task answers with them
+
+
+def mask_texts(masks: Mapping[str, Bools]) -> dict[str, tuple[int, str]]:
+    """Return the length and the bits of each mask, which JSON can hold."""
+    return {name: (len(mask), base64.b64encode(np.packbits(mask).tobytes()).decode()) for name, mask in masks.items()}
+
+
+def masks_of(texts: Mapping[str, tuple[int, str]]) -> dict[str, Bools]:
+    """Return the masks that `mask_texts` had."""
+    packed = {name: (size, np.frombuffer(base64.b64decode(bits), np.uint8)) for name, (size, bits) in texts.items()}
+    return {name: np.unpackbits(bits, count=size).astype(bool) for name, (size, bits) in packed.items()}

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.flink.columns.decoding import Records
-from statestore.formats.flink.serializers.flink_types import FlinkType, KryoOf, TimerOf, replaced
+from statestore.formats.flink.serializers.flink_types import FlinkType, TimerOf
 from statestore.formats.flink.serializers.subclasses import has_declared
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, looked_up_rows, opened_database
@@ -28,7 +28,7 @@ from statestore.formats.flink.streams.keyed_columns import (
     stepped_kinds,
     timer_rows,
 )
-from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers
+from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers, known_classes
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
 from statestore.formats.flink.streams.state_form import (
     KEY,
@@ -208,17 +208,7 @@ def _database_rows(reading: KeyedReading, batch: pa.RecordBatch) -> pa.RecordBat
 def read_timers(reading: KeyedReading, stored: StoredTimers) -> Iterator[pa.RecordBatch]:
     """Yield the timers in raw keyed state. Raises as `read_savepoint`."""
     assert isinstance(reading.form.stored, TimerOf)
-    known: dict[str, FlinkType] = {}
-
-    def note(kind: FlinkType) -> FlinkType:
-        if isinstance(kind, KryoOf):
-            known[kind.class_name] = kind
-        return kind
-
-    def change(kind: FlinkType) -> FlinkType:  # each block has the types again
-        return known.get(kind.class_name, kind) if isinstance(kind, KryoOf) else kind
-
-    replaced(reading.form.stored, note)
+    change = known_classes(reading.form.stored)
     with reading.files.open_at(stored.handle.stream) as part:
         for group, (start, end) in _bounds(reading, part, stored.handle):
             if end <= start:

@@ -19,14 +19,14 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_records
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, replaced
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, KryoOf, replaced
 from statestore.formats.flink.serializers.snapshots import read_snapshot
 from statestore.formats.flink.snapshot.data_input import DataInput
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle
 from statestore.formats.flink.snapshot.snapshot_files import Part
 from statestore.formats.flink.streams.block_bytes import damaged
 from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, TIMESTAMP_MS
-from statestore.formats.kernels.arrays import Bytes
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.places.folder import MAX_SMALL_BYTES
 
 EVENT, PROCESSING = "_timer_state/event_", "_timer_state/processing_"
@@ -34,7 +34,8 @@ EVENT, PROCESSING = "_timer_state/event_", "_timer_state/processing_"
 _MAGIC = bytes.fromhex("F1CD859F")
 _VERSION = 2
 Change = Callable[[FlinkType], FlinkType]
-_RAW = (KEY, NAMESPACE, TIMESTAMP_MS)
+RAW = (KEY, NAMESPACE, TIMESTAMP_MS)
+"""The columns of a timer, in the order of its bytes."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,17 @@ class TimerService:
 
 @dataclass(frozen=True)
 class TimersOfGroup:
-    """Timers of one state in a key group; columns as `timer_rows` takes them."""
+    """Timers of one state in a key group, by the name that it has in other backends; columns as `timer_rows` takes
+    them. In the block of the key group their number is at byte ``start``; ``places`` are where each timer begins, if it
+    has columns, and where the last one ends.
+    """
 
+    state: str
+    service: TimerService
     columns: dict[str, pa.Array]
     rows: int
+    start: int
+    places: Ints
 
 
 def block_bounds(handle: KeyGroupHandle, size: int, path: str) -> dict[int, tuple[int, int]]:
@@ -86,7 +94,8 @@ def timer_services(part: Part, handle: KeyGroupHandle, origin: str, change: Chan
     """
     for start, end in block_bounds(handle, part.size, part.path).values():
         if end > start:
-            return [service for service, _ in _walk(_block(part, start, end), part.path, None, (), origin, change)]
+            found = timers_in(block_of(part, start, end), part.path, origin, change)
+            return [each.service for each in found if each.state.startswith(EVENT)]
     return []
 
 
@@ -99,12 +108,25 @@ def group_timers(
 
     Errors as `timer_services`.
     """
-    for _, found in _walk(_block(part, start, end), part.path, state, columns, origin, change):
-        if found is not None:
-            yield found
+    found = timers_in(block_of(part, start, end), part.path, origin, change, [state], columns)
+    return (each for each in found if each.state == state)
 
 
-def _block(part: Part, start: int, end: int) -> bytes:
+def known_classes(types: object) -> Change:
+    """A change of types that knows the classes that these types of timers do: each block has the types again."""
+    known: dict[str, FlinkType] = {}
+
+    def note(kind: FlinkType) -> FlinkType:
+        if isinstance(kind, KryoOf):
+            known[kind.class_name] = kind
+        return kind
+
+    replaced(types, note)
+    return lambda kind: known.get(kind.class_name, kind) if isinstance(kind, KryoOf) else kind
+
+
+def block_of(part: Part, start: int, end: int) -> bytes:
+    """The bytes of a key group's block. Raises UnsupportedError FLINK_UNSUPPORTED for a very large one."""
     if end - start > MAX_SMALL_BYTES:
         raise UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
@@ -114,11 +136,18 @@ def _block(part: Part, start: int, end: int) -> bytes:
     return part.read_at(start, end - start)
 
 
-def _walk(
-    block: bytes, path: str, state: str | None, columns: Collection[str], origin: str, change: Change
-) -> Iterator[tuple[TimerService, TimersOfGroup | None]]:
-    """Yield each service with the timers of the state, if they are its own."""
+def timers_in(
+    block: bytes,
+    path: str,
+    origin: str,
+    change: Change,
+    states: Collection[str] = (),
+    columns: Collection[str] = RAW,
+) -> Iterator[TimersOfGroup]:
+    """Yield the timers of all states in a block in the order of their bytes, those of some states with columns.
 
+    Errors as `timer_services`.
+    """
     source = DataInput(block, path)
     if block[:4] != _MAGIC:
         raise UnsupportedError(
@@ -136,31 +165,34 @@ def _walk(
     for _ in range(source.count(source.i32("timer services"), 2, "timer services")):
         service = TimerService(source.utf("the name of a timer service"), read_snapshot(source), read_snapshot(source))
         service = replaced(service, change)
-        found: TimersOfGroup | None = None
         for prefix in (EVENT, PROCESSING):
+            start, state = source.at, prefix + service.name
             count = source.count(source.i32("timers"), 8, "timers")
-            is_wanted = state == prefix + service.name
-            timers, source.at = _timers(data, source.at, count, service, columns if is_wanted else (), origin)
-            if is_wanted:
-                found = TimersOfGroup(timers, count)
-        yield service, found
+            wanted = columns if state in states else ()
+            timers, places = _timers(data, source.at, count, service, wanted, origin)
+            source.at = int(places[-1])
+            yield TimersOfGroup(state, service, timers, count, start, places)
     source.end()
 
 
 def _timers(
     data: Bytes, at: int, count: int, service: TimerService, columns: Collection[str], origin: str
-) -> tuple[dict[str, pa.Array], int]:
+) -> tuple[dict[str, pa.Array], Ints]:
+    """The columns of timers, and where each begins and the last one ends; of no columns, only that end."""
     kinds: list[FlinkType] = [service.key, service.namespace, Basic("long")]
-    wanted = [name in columns for name in _RAW]
+    wanted = [name in columns for name in RAW]
     if columns:
         wanted[2] = True
     batches: list[list[pa.Array | None]] = []
+    starts: list[Ints] = []
     left = count
     while left:
-        found = decode_records(kinds, data, at, len(data), left, wanted, origin, True)
+        found = decode_records(kinds, data, at, len(data), left, wanted, origin, True, bool(columns))
         batches.append(found.columns)
+        starts += [] if found.starts is None else [found.starts]
         at, left = found.at, left - found.rows
     if not batches:
         batches.append(decode_records(kinds, data, at, at, 0, wanted, origin, True).columns)
-    columns_of = zip(_RAW, zip(*batches, strict=True), strict=True)
-    return {name: pa.concat_arrays(parts) for name, parts in columns_of if parts[0] is not None}, at
+    columns_of = zip(RAW, zip(*batches, strict=True), strict=True)
+    found_columns = {name: pa.concat_arrays(parts) for name, parts in columns_of if parts[0] is not None}
+    return found_columns, np.concatenate([*starts, np.array([at])])

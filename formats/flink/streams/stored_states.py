@@ -88,6 +88,11 @@ class StoredTimers:
     handle: KeyGroupHandle
     services: tuple[TimerService, ...]
 
+    @property
+    def states(self) -> set[str]:
+        """The names that these timers have in other backends."""
+        return {prefix + each.name for each in self.services for prefix in (EVENT, PROCESSING)}
+
 
 @dataclass(frozen=True)
 class StoredElements:

@@ -144,6 +144,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], s
 NEWEST, OLDER = "2.3.0", "1.20.3"
 SETTINGS = {"rename_operator": "edited=elsewhere", "drop": "spare"}
 """Of a job with an operator more, which goes on without it and with another uid. With its state it would not start."""
+ON_HEAP = {"timers": "HEAP"}
+"""Timers that a checkpoint of RocksDB has in raw keyed state."""
 OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
 
 
@@ -160,6 +162,7 @@ OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
         (NEWEST, "canonical", {"backend": "rocksdb"}, {}, {"backend": "rocksdb", "parallelism": "3"}),
         (NEWEST, "native", {"backend": "rocksdb"}, {}, {"backend": "rocksdb"}),
         (NEWEST, "chk", {"backend": "rocksdb"}, {}, {"backend": "hashmap"}),
+        (NEWEST, "chk", {"backend": "rocksdb", **ON_HEAP}, {}, {"backend": "rocksdb", **ON_HEAP}),
         (NEWEST, "chk", {"backend": "hashmap", "compress": "true"}, {}, {"backend": "rocksdb"}),
         (NEWEST, "wait:1500,chk", {"backend": "rocksdb", "changelog": "200"}, {}, {"backend": "hashmap"}),
         (
@@ -170,7 +173,7 @@ OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
             {"backend": "rocksdb", "maxparallelism": "7", **OF_SETTINGS},
         ),
     ],
-    ids=["settings", "canonical", "native", "checkpoint", "heap", "changelog", "settings-1.20"],
+    ids=["settings", "canonical", "native", "checkpoint", "heap-timers", "heap", "changelog", "settings-1.20"],
 )
 def test_a_job_goes_on_from_what_was_edited(
     version: str,

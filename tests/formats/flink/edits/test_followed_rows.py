@@ -18,6 +18,7 @@ from statestore.formats.edits import StateEdit
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.flink.columns.value_bytes import plain_values
 from statestore.formats.flink.source import FlinkSource
+from statestore.formats.values.key_groups import key_groups
 
 NEW = "4711"
 Lists = dict[str, list[Any]]
@@ -153,14 +154,41 @@ def test_timers_of_erased_keys_go_along(tmp_path: Path) -> None:
     assert [each for each in notes if each.startswith(f"{before[survivor]} timers stay in {timers}")]
 
 
-def test_timers_that_cannot_go_are_told_of() -> None:
-    source = source_of("heap-timers", 0)
-    timers = own_rows(source, "win-tumble.event_window-timers").to_pylist()
-    key = timers[0]["key"]
-    plan = planned(source, [removal(source, "win-tumble.window-contents", lambda row: row["key"] == key)])
-    count = sum(row["key"] == key for row in timers)
-    assert not plan.followed
-    assert any(each.startswith(f"{count} timers of windows that are removed stay") for each in plan.notes)
+def test_timers_in_raw_keyed_state_go_and_come_along(tmp_path: Path) -> None:
+    """Those of a checkpoint of RocksDB whose timers are on the heap."""
+    source, contents = source_of("heap-timers", 0), "win-tumble.window-contents"
+    names = [f"win-tumble.{each}_window-timers" for each in ("event", "processing")]
+    before = sum((Counter(cells(own_rows(source, name))) for name in names), Counter[Any]())
+    rows = own_rows(source, contents)
+    key = rows.column("key")[0].as_py()
+    mine = chosen(rows, lambda row: row["key"] == key)
+    new = mine.set_column(0, "key", pa.array([NEW] * mine.num_rows))
+    copy = check_followed(source, [state_edit(source, contents, mine, new)], tmp_path / "target")
+    after = sum((Counter(cells(own_rows(copy, name))) for name in names), Counter[Any]())
+    windows = {cell for cell in cells(mine.select(["namespace"]))}
+    gone, come = before - after, after - before
+    assert {cell[0] for cell in gone} == {repr(key)} and {cell[0] for cell in come} == {repr(NEW)}
+    assert len(windows) == mine.num_rows == gone.total() == come.total()
+    assert sorted(cell[1:] for cell in gone) == sorted(cell[1:] for cell in come)
+
+
+def test_timers_in_raw_keyed_state_are_edited_by_themselves(tmp_path: Path) -> None:
+    """Of an operator that has nothing but timers. What is refused of other timers is so of them."""
+    source, state = source_of("heap-timers", 0), "timers.event_user-timers"
+    rows = own_rows(source, state)
+    old, new = rows.slice(0, 3), rows.slice(0, 3).set_column(0, "key", pa.array([NEW, "another", NEW]))
+    copy = written(planned(source, [state_edit(source, state, old, new)]), tmp_path / "target", by_tasks=True)
+    expected = Counter(cells(rows.slice(3))) + Counter(cells(new))
+    assert Counter(cells(own_rows(copy, state))) == expected
+    groups = {row["key"]: row["key_group"] for row in rows_of(copy, state).to_pylist()}
+    assert groups[NEW] == key_groups([pa.array([NEW])], 128)[0]
+    empty = rows.slice(0, 0)
+    for edit, why in (
+        (state_edit(source, state, new, empty), "is not stored"),
+        (state_edit(source, state, empty, old), "is stored already"),
+    ):
+        with pytest.raises(InvalidInputError, match=f"EDIT_REFUSED.*{why}"):
+            written(planned(source, [edit]), tmp_path / why)
 
 
 def test_timers_that_the_edit_names_are_not_named_twice(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ def addition(source: FlinkSource, state: str) -> StateEdit:
     ("run", "place", "state", "edit", "message"),
     [
         ("rocksdb", 2, "kv-pojo.latest", addition, "key group of keys of .* follows from a hash code"),
-        ("heap-timers", 0, "timers.event_user-timers", removal, "lie in raw keyed state"),
         ("changelog", 0, "", None, "changelog backend"),
         ("void-hashmap", 0, "", None, "lists of values without bytes"),
         ("opaque-hashmap", 0, "", None, "does not say where one ends|no known form"),
