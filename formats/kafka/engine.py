@@ -48,6 +48,7 @@ OPTIONS = (
 EDIT_SETTINGS = (
     EngineOption("partitions", "int", "the number of partitions of a changelog, for new keys"),
     EngineOption("erase_history", "bool", "deletes take all versions of a key from versioned stores; false"),
+    EngineOption("records", "text", "a new file, .jsonl, that gets the records of all changelogs, too"),
     EngineOption("produce", "text", "kafka://host:port: the records are produced there, and read again"),
     EngineOption("produce_config", "text", "a file with librdkafka's settings for produce"),
 )
