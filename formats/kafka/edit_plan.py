@@ -168,6 +168,8 @@ def kafka_edit_plan(
             raise found.refused("found two edits of it, expected one that has all its rows")
         if delivery is not None and found.partitions is None:
             found = replace(found, partitions=_count(delivery, found, options))
+        if any(each.topic == found.topic for each in topics.values()):
+            raise found.refused("found edits of its past and of its newest versions; make two edits, one of each")
         topics[edit.state] = topic_records(found, edit, options, now)
     written = {state: each for state, each in topics.items() if len(each.records)}
     notes = list(stores.notes(written))
@@ -202,7 +204,7 @@ def shared_notes(application: str, written: Mapping[str, TopicRecords]) -> list[
         "If it runs with exactly_once_v2, let it close, or wait transaction.timeout.ms: an open transaction of it "
         "holds back the records of the edit, which have a transactional.id of their own.",
         "Delete the state directories of the application on every machine before it starts, so that it restores its "
-        "stores: after a restart a versioned store does not find its earlier versions, and would keep those that go."
+        "stores: after a restart a versioned store does not find its earlier versions, and would keep what they were."
         if any(each.needs_restore for each in written.values())
         else "Local state directories may be kept: at its start the application applies what its changelogs have "
         "gained, and standby replicas do the same.",
