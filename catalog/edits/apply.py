@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version as version_of
 from typing import Any
@@ -38,7 +39,7 @@ from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import UNFINISHED_FILE, CopiedFile, EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import Source, StateInfo
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import MAX_SMALL_BYTES
 from statestore.formats.places.locations import Location
@@ -78,6 +79,10 @@ def _unheard(event: EditProgress) -> None:
     """Hear nothing."""
 
 
+def _unused(receipt: Receipt) -> None:
+    """Make nothing of a receipt."""
+
+
 def apply_edit(
     source: Source,
     version: int,
@@ -91,6 +96,7 @@ def apply_edit(
     progress: Listener = _unheard,
     reader: EngineReader | None = None,
     runs: TaskRuns | None = None,
+    published: Callable[[Receipt], None] = _unused,
 ) -> Receipt:
     """Make ``target``, a new folder that has a version of the source with the edits, and return its receipt.
 
@@ -98,6 +104,7 @@ def apply_edit(
     if no row is removed, and else as digests; with ``keep_rows`` it has all rows of the edit. A ``reader``, that of the
     engine, confirms the target, as notes of the receipt say. With ``runs`` files are written and copied in tasks, and
     states are read there to be compared; the target appears here, once. One in an object store is written here.
+    ``published`` is called with the receipt once the target is there, before it is handed on.
 
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
     `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that no edit can write to; ConflictError
@@ -140,12 +147,19 @@ def apply_edit(
         root = local_root(source)
         mode = None if root is None or not root.is_dir() else root.stat().st_mode
         made.publish(content, plan.stages(), mode)
+    published(receipt)
     return _delivered(plan, made, receipt)
 
 
 def _delivered(plan: EditPlan, made: MadeTarget, receipt: Receipt) -> Receipt:
     """Hand the target on where its engine does not start from it; return the receipt that tells of it."""
-    told = plan.deliver(made.path)
+    try:
+        told = plan.deliver(made.path)
+    except StateStoreError as error:
+        receipt = replace(receipt, notes=(*receipt.notes, f"Not handed on: {error.message}"))
+        with suppress(StateStoreError):  # of the two errors, this one says less
+            made.replace_receipt(receipt_bytes(receipt))
+        raise
     if not told:
         return receipt
     receipt = replace(receipt, notes=(*receipt.notes, *told))

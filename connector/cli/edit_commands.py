@@ -12,13 +12,15 @@ from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import NO_SETTINGS, NONE, Selected, Settings
 from statestore.connector.terminal import form_of, human_bytes, progress, say, show_grid, show_line
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 
 if TYPE_CHECKING:
     from statestore.catalog.edits.receipt import Receipt
     from statestore.connector.edit.preview import ChangedRows
 
 STDIN = "-"
+INSTRUCTIONS = "README.md"
+"""The page that a target has where its engine does not start from it."""
 
 EditedSource = Annotated[
     str,
@@ -106,7 +108,12 @@ def edit(
         for text in texts:
             begun.sql(text)
         preview = begun.preview() if dry_run else None
-        receipt = None if dry_run else begun.apply()
+        try:
+            receipt = None if dry_run else begun.apply()
+        except StateStoreError:
+            if begun.receipt is not None and into is not None:  # the target is there, and only was not handed on
+                _say_written(begun.receipt, into)
+            raise
     changes = begun.changes() if preview is None else preview.changes
     for each in changes:
         _show(each, form, limit, full=full)
@@ -114,7 +121,15 @@ def edit(
         say("no row changes")
     if preview is None:
         assert receipt is not None and into is not None
-        _say_written(receipt, source, into)
+        _say_written(receipt, into)
+        for note in receipt.notes:
+            say(f"note: {note}")
+        explained = any(each.path == INSTRUCTIONS for each in receipt.written)
+        say(
+            f"next: {into}/{INSTRUCTIONS} says how the job goes on; {source} is as it was"
+            if explained
+            else f"next: start the job from {into} in place of {source}, which is as it was"
+        )
         return
     for note in preview.notes:
         say(f"note: {note}")
@@ -165,8 +180,8 @@ def _show(changed: ChangedRows, form: str, limit: int, *, full: bool) -> None:
         say(f"only {limit} rows are shown; --limit shows more")
 
 
-def _say_written(receipt: Receipt, source: str, target: str) -> None:
-    """Say what was written, and what the user has to do next."""
+def _say_written(receipt: Receipt, target: str) -> None:
+    """Say what was written, and how its receipt is read."""
     for state in receipt.states:
         if state.follows:
             say(f"{state.name}: {state}, which follow from the other changes")
@@ -177,6 +192,3 @@ def _say_written(receipt: Receipt, source: str, target: str) -> None:
     )
     if receipt.key is not None and receipt.states and not any(each.rows_before is not None for each in receipt.states):
         say(f"its digests have the key {receipt.key}, which is nowhere else: keep it to prove what was edited")
-    for note in receipt.notes:
-        say(f"note: {note}")
-    say(f"next: start the job from {target} in place of {source}, which is as it was")

@@ -149,7 +149,8 @@ def edit_of(
 
 
 class Edit:
-    """An edit of a source, as `edit` returns it. ``receipt`` is there once the target is written."""
+    """An edit of a source, as `edit` returns it. ``receipt`` is there once the target is written, whether or not what
+    it has could be handed on to the engine (EDIT_NOT_DELIVERED)."""
 
     def __init__(self, editing: Editing, target: str | None, terms: EditTerms, options: EditOptions) -> None:
         self.receipt: Receipt | None = None
@@ -231,10 +232,14 @@ class Edit:
                 keep_statements=self._terms.keep_statements,
                 reader=reader,
                 runs=self._editing.runs,
+                published=self._published,
                 **({} if self._terms.progress is None else {"progress": self._terms.progress}),
             )
-        self._ended = True
         return self.receipt
+
+    def _published(self, receipt: Receipt) -> None:
+        """Keep the receipt, with its key, and end the edit: the target is there, whatever comes."""
+        self.receipt, self._ended = receipt, True
 
     def __enter__(self) -> Edit:
         return self

@@ -23,6 +23,7 @@ from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, is_complete, known_store
 from statestore.formats.kafka.log_wholeness import Wholeness
+from statestore.formats.kafka.past_versions import past_info, past_versions, store_of_past
 from statestore.formats.kafka.store_settings import Given, StoreSettings
 from statestore.formats.kafka.stores.kind_detection import KindGuess
 from statestore.formats.places.locations import Location, not_local, parse_location
@@ -102,8 +103,17 @@ class ChangelogSource(Source):
     def states(self) -> Sequence[str]:
         return self.topics.listed
 
+    def listed_as(self, name: str) -> str | None:
+        if self._topic(name) != name:  # past versions have a name that no list has
+            return name if self.changelog(name).store.kind.has_past else None
+        return super().listed_as(name)
+
     def changelog(self, topic: str) -> KnownChangelog:
-        """The logs of a topic, surveyed. Raises NotFoundError TABLE_NOT_FOUND, CorruptError KAFKA_LOG or others."""
+        """The logs of a topic, surveyed, also by the name of its past versions.
+
+        Raises NotFoundError TABLE_NOT_FOUND, CorruptError KAFKA_LOG or others.
+        """
+        topic = self._topic(topic)
         if not self.topics.has(topic):
             raise NotFoundError(
                 ErrorCode.TABLE_NOT_FOUND,
@@ -116,12 +126,16 @@ class ChangelogSource(Source):
             self.known[topic] = KnownChangelog(logs, store)
         return self.known[topic]
 
+    def _topic(self, state: str) -> str:
+        """The topic of a state, which may be that of past versions."""
+        return store_of_past(state, self.topics.listed)
+
     def info(self, state: str) -> StateInfo:
         store = self.changelog(state).store
         kind, columns = store.kind, changelog_schema(store.form, store.retention)
         row_key = (*(kind.keys if kind.has_past else kind.row_keys), PARTITION)
-        return StateInfo(
-            state,
+        found = StateInfo(
+            self._topic(state),
             store.shown_kind,
             columns,
             kind.keys,
@@ -131,11 +145,14 @@ class ChangelogSource(Source):
             has_past=True,
             facts=store.facts,
         )
+        return found if found.name == state else past_info(found, state, self.path)
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         return [Version(VERSION, None)] if numbers is None or VERSION in numbers else []
 
     def at(self, state: str, version: int) -> StateAt:
+        if self._topic(state) != state:
+            return past_versions(self.at(self._topic(state), version), state, self.path)
         found = self.changelog(state)
         moment = LogMoment(self._until([log.partition for log in found.logs]), self.settings.until_time)
         hide = self.settings.hide_expired
@@ -143,7 +160,7 @@ class ChangelogSource(Source):
 
     def size(self, state: str) -> StateSize:
         found = self.changelog(state)
-        size, files = self.topics.size(state)
+        size, files = self.topics.size(self._topic(state))
         notes = tuple(note for log in found.logs for note in log.findings.notes())
         return StateSize(size, files=files, partitions=((VERSION, VERSION, len(found.logs)),), problems=notes)
 
@@ -152,7 +169,7 @@ class ChangelogSource(Source):
 
     def file_findings(self, state: str, versions: Sequence[int]) -> Sequence[FileFinding]:
         """Return what the logs have lost, as the files beside them show."""
-        return tuple(self.topics.lost(state, self.changelog(state).logs))
+        return tuple(self.topics.lost(self._topic(state), self.changelog(state).logs))
 
     # Edits
 
@@ -170,25 +187,27 @@ class ChangelogSource(Source):
         from statestore.formats.kafka.edits.overlaid_logs import overlaid
 
         known = dict(self.known)
-        for topic, file in files.items():
-            found = self.changelog(topic)
+        for state, file in files.items():
+            topic, found = self._topic(state), self.changelog(state)
             known[topic] = KnownChangelog(overlaid(found.logs, f"{path}/{file}"), found.store)
         return replace(self, location=parse_location(path), known=known)
 
-    def _edited_store(self, topic: str) -> EditedStore:
+    def _edited_store(self, state: str) -> EditedStore:
         from statestore.formats.kafka.edits.edited_store import EditedStore
 
-        found, where = self.changelog(topic), f"changelog {topic} of {self.path}"
+        topic = self._topic(state)
+        found, where = self.changelog(topic), f"changelog {state} of {self.path}"
         store = found.store
         edited = EditedStore(
             where,
-            topic,
+            state,
             topic,
             store.form,
             store.guessed,
             store.retention,
             found.logs,
             self.topics.partition_count(topic),
+            past=state != topic,
         )
         if self.settings.until_offset is not None or self.settings.until_time is not None:
             raise edited.refused(
@@ -197,8 +216,8 @@ class ChangelogSource(Source):
             )
         return edited
 
-    def _ends(self, topic: str) -> Mapping[int, int]:
-        return self.topics.end_offsets(topic, self.changelog(topic).logs)
+    def _ends(self, state: str) -> Mapping[int, int]:
+        return self.topics.end_offsets(self._topic(state), self.changelog(state).logs)
 
     def _read_until(self, topic: str) -> Mapping[int, int]:
         """The offset behind the last record of each partition. Raises InvalidInputError EDIT_REFUSED if unknown."""

@@ -14,20 +14,23 @@ from typing import Any, Protocol
 from statestore.formats.edits import CopiedFile, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError, shown
 from statestore.formats.kafka.broker.connection import BrokerAddress
 from statestore.formats.kafka.edits.delivery import Delivery, Ends, delivery_of
 from statestore.formats.kafka.edits.edited_records import PARTITIONS, TopicRecords, topic_records
 from statestore.formats.kafka.edits.edited_store import EditedStore
 from statestore.formats.kafka.edits.record_files import (
     PROGRAM,
+    RECORDS_FILE,
     instructions,
     line_bytes,
     program,
     program_command,
     record_file,
+    records_path,
     write_instructions,
     write_records,
+    write_records_file,
 )
 
 VERSION = 1
@@ -35,6 +38,10 @@ VERSION = 1
 
 class EditableSource(Protocol):
     """A source whose states can be shown with the records of an edit behind those they have."""
+
+    @property
+    def path(self) -> str:
+        """The location of the source."""
 
     def with_records(self, path: str, files: Mapping[str, str]) -> Source:
         """The source at ``path`` with records; ``files``: the names of their files there by state."""
@@ -45,6 +52,7 @@ class KafkaEditPlan(EditPlan):
     """Records by state. ``ends``: the offsets at which topics ended, by partition, where they are known.
 
     ``delivery`` is where the records are to be produced, ``read`` what it checks the topics by (`Delivery.check`).
+    ``file`` is the path of one more file with all records.
     """
 
     source: EditableSource
@@ -53,6 +61,7 @@ class KafkaEditPlan(EditPlan):
     ends: Ends = field(default_factory=dict)
     delivery: Delivery | None = None
     read: Ends = field(default_factory=dict)
+    file: str | None = None
 
     @property
     def version(self) -> int:
@@ -75,13 +84,13 @@ class KafkaEditPlan(EditPlan):
 
     def written_bytes(self) -> int:
         lines = sum(line_bytes(topic.records) for topic in self.topics.values())
-        return lines + len(program()) + len(self._instructions())
+        return lines * (1 if self.file is None else 2) + len(program()) + len(self._instructions())
 
     def write(self, part: Any, target: Target) -> Mapping[str, int]:
         return write_records(self.topics[part], target)
 
     def finish(self, target: Target) -> Mapping[str, int]:
-        return write_instructions(self._topics(), self.ends, self.notes, target)
+        return write_instructions(self._instructions(), target)
 
     @property
     def opens_local_folders(self) -> bool:
@@ -94,16 +103,30 @@ class KafkaEditPlan(EditPlan):
 
     def deliver(self, path: str) -> Sequence[str]:
         topics = self._topics()
+        told = [] if self.file is None else [self._file_written(topics, path, self.file)]
         if self.delivery is None or not topics:
-            return ()
+            return told
         command = program_command(f"{path}/{PROGRAM}", self.delivery.address.servers, self.ends)
-        return self.delivery.deliver(topics, self.read, path, command)
+        return [*told, *self.delivery.deliver(topics, self.read, path, command)]
+
+    def _file_written(self, topics: Sequence[TopicRecords], path: str, file: str) -> str:
+        """Write the one file of all records; return a sentence about it. Raises StateStoreError EDIT_NOT_DELIVERED."""
+        try:
+            write_records_file(topics, file)
+        except StateStoreError as error:
+            raise StateStoreError(
+                ErrorCode.EDIT_NOT_DELIVERED,
+                f"{path} is there and verified, and {file} was not written: {error.message}. Nothing was produced. "
+                f"The files in {path} have the same records, by topic",
+            ) from error
+        return f"All {sum(len(each.records) for each in topics)} records are in {file}, too."
 
     def _topics(self) -> list[TopicRecords]:
         return [self.topics[state] for state in self.parts()]
 
     def _instructions(self) -> str:
-        return instructions(self._topics(), self.ends, self.notes)
+        brokers = None if self.delivery is None else str(self.delivery.address)
+        return instructions(self._topics(), self.ends, self.notes, brokers)
 
 
 @dataclass(frozen=True)
@@ -136,6 +159,8 @@ def kafka_edit_plan(
             ErrorCode.EDIT_UNSUPPORTED, "Kafka Streams has no batches, so an edit cannot be one; leave that option out"
         )
     delivery = delivery_of(options.settings, stores.application, stores.brokers)
+    file = options.settings.get(RECORDS_FILE)
+    file = None if file is None else records_path(file, source.path)
     topics: dict[str, TopicRecords] = {}
     for edit in edits:
         found = stores.store(edit.state)
@@ -143,16 +168,19 @@ def kafka_edit_plan(
             raise found.refused("found two edits of it, expected one that has all its rows")
         if delivery is not None and found.partitions is None:
             found = replace(found, partitions=_count(delivery, found, options))
+        if any(each.topic == found.topic for each in topics.values()):
+            raise found.refused("found edits of its past and of its newest versions; make two edits, one of each")
         topics[edit.state] = topic_records(found, edit, options, now)
     written = {state: each for state, each in topics.items() if len(each.records)}
     notes = list(stores.notes(written))
     if delivery is None or not written:
         known = {each.topic: stores.ends(state) for state, each in written.items()}
-        return KafkaEditPlan(source, topics, tuple(notes), {topic: ends for topic, ends in known.items() if ends})
+        known = {topic: ends for topic, ends in known.items() if ends}
+        return KafkaEditPlan(source, topics, tuple(notes), known, file=file)
     read = {each.topic: stores.read(state) for state, each in written.items()}
     ends = delivery.check(list(written.values()), read)
     notes.append(f"The records are produced to {delivery.address} once the target is there.")
-    return KafkaEditPlan(source, topics, tuple(notes), ends, delivery, read)
+    return KafkaEditPlan(source, topics, tuple(notes), ends, delivery, read, file)
 
 
 def _count(delivery: Delivery, store: EditedStore, options: EditOptions) -> int:
@@ -176,7 +204,7 @@ def shared_notes(application: str, written: Mapping[str, TopicRecords]) -> list[
         "If it runs with exactly_once_v2, let it close, or wait transaction.timeout.ms: an open transaction of it "
         "holds back the records of the edit, which have a transactional.id of their own.",
         "Delete the state directories of the application on every machine before it starts, so that it restores its "
-        "stores: after a restart a versioned store does not find its earlier versions, and would keep those that go."
+        "stores: after a restart a versioned store does not find its earlier versions, and would keep what they were."
         if any(each.needs_restore for each in written.values())
         else "Local state directories may be kept: at its start the application applies what its changelogs have "
         "gained, and standby replicas do the same.",

@@ -48,8 +48,10 @@ OPTIONS = (
 EDIT_SETTINGS = (
     EngineOption("partitions", "int", "the number of partitions of a changelog, for new keys"),
     EngineOption("erase_history", "bool", "deletes take all versions of a key from versioned stores; false"),
+    EngineOption("records", "text", "a new file, .jsonl, that gets the records of all changelogs, too"),
     EngineOption("produce", "text", "kafka://host:port: the records are produced there, and read again"),
     EngineOption("produce_config", "text", "a file with librdkafka's settings for produce"),
+    EngineOption("stopped", "bool", "the application is stopped, where its group cannot be described; false"),
 )
 """What an edit can be asked for (`statestore.formats.kafka.edits`)."""
 SCHEMES = ("kafka",)

@@ -29,6 +29,7 @@ from statestore.formats.kafka.directory.store_facts import (
 from statestore.formats.kafka.directory.unlisted_files import unlisted_files
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
+from statestore.formats.kafka.past_versions import past_info, past_versions, store_of_past
 from statestore.formats.kafka.schemas.schema_files import public_serde
 from statestore.formats.kafka.store_at import VERSION, DatabasePart, VersionedAt, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings, StoreUse
@@ -72,8 +73,15 @@ class ApplicationSource(Source):
     def states(self) -> Sequence[str]:
         return self.application.stores
 
+    def listed_as(self, name: str) -> str | None:
+        base = store_of_past(name, self.application.stores)
+        if base != name:  # past versions have a name that no list has
+            return name if self.store(base).kind.has_past else None
+        return super().listed_as(name)
+
     def store(self, name: str) -> KnownStore:
-        """Return a store with its form. Raises NotFoundError STATE_NOT_FOUND."""
+        """Return a store with its form, also by the name of its past versions. Raises NotFoundError TABLE_NOT_FOUND."""
+        name = store_of_past(name, self.application.stores)
         if name not in self.known:
             if name not in self.application.stores:
                 raise NotFoundError(
@@ -112,8 +120,8 @@ class ApplicationSource(Source):
             name for name in kind.row_keys if name in columns.names and not (kind.has_past and name != "key")
         )
         # A store in several partitions has a key in one of them, unless the application placed it by itself.
-        return StateInfo(
-            state,
+        found = StateInfo(
+            store.name,
             store.shown_kind,
             columns,
             kind.keys,
@@ -124,11 +132,15 @@ class ApplicationSource(Source):
             facts=store.facts,
             operator=part_of(store.partitions),
         )
+        return found if state == store.name else past_info(found, state, self.path)
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         return [Version(VERSION, None)] if numbers is None or VERSION in numbers else []
 
     def at(self, state: str, version: int) -> StateAt:
+        base = store_of_past(state, self.application.stores)
+        if base != state:
+            return past_versions(self.at(base, version), state, self.path)
         given = self.settings
         if state in self.edited:
             from statestore.formats.kafka.changelog_at import edited_at
@@ -200,7 +212,8 @@ class ApplicationSource(Source):
         """The application at ``path`` with the records in files there; ``files``: their names by store."""
         from statestore.formats.kafka.edits.overlaid_logs import overlaid
 
-        edited = {name: overlaid(self._logs(name), f"{path}/{file}") for name, file in files.items()}
+        logs = {self.store(name).name: (self._logs(name), f"{path}/{file}") for name, file in files.items()}
+        edited = {name: overlaid(*each) for name, each in logs.items()}
         return replace(self, location=parse_location(path), edited=edited)
 
     def _logs(self, state: str) -> tuple[RecordLog, ...]:
@@ -227,6 +240,7 @@ class ApplicationSource(Source):
             store.guessed,
             store.retention,
             self._logs(state),
+            past=state != store.name,
         )
         if any(each.is_global for each in store.partitions):
             raise found.refused(
@@ -241,7 +255,7 @@ class ApplicationSource(Source):
                 f"found {named} as its changelog topic in the offsets of the directory, expected one; edit the "
                 "changelog itself: the topic of a broker, or an export of it"
             )
-        at = self.at(state, VERSION)
+        at = self.at(store.name, VERSION)
         times = {} if not isinstance(at, VersionedAt) else at.stream_times()
         return replace(found, stream_times=times)
 

@@ -8,7 +8,8 @@ producers write in between is found when the topics are read again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,8 +33,9 @@ from statestore.formats.kafka.edits.edited_records import TopicRecords
 from statestore.formats.kafka.edits.produce_records import OutcomeUnknown, Record, write_all
 from statestore.formats.places.locations import parse_location
 
-PRODUCE, CONFIG = "produce", "produce_config"
-"""The settings of an edit that name the brokers to which its records go, and a file with settings of the client."""
+PRODUCE, CONFIG, STOPPED = "produce", "produce_config", "stopped"
+"""The settings of an edit that name the brokers to which its records go, and a file with settings of the client, and
+say that the application is stopped, where the client cannot tell."""
 Ends = Mapping[str, Mapping[int, int]]
 """Offsets by topic and partition."""
 _AT_REST = ("EMPTY", "DEAD")
@@ -44,10 +46,14 @@ _COLUMNS = ("timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True)
 class Delivery:
-    """The brokers to which records go. ``application`` is the consumer group of the application, where it is known."""
+    """The brokers to which records go. ``application`` is the consumer group of the application, where it is known.
+
+    ``stopped``: the user vouches that the application is, where its group cannot be described.
+    """
 
     address: BrokerAddress
     application: str | None
+    stopped: bool = False
 
     def partition_count(self, topic: str) -> int:
         """The number of partitions that a topic has. Raises InvalidInputError EDIT_REFUSED if there is none."""
@@ -62,6 +68,8 @@ class Delivery:
         """
         admin = administrator(self.address)
         _check_groups(admin, self.application, topics)
+        if not self.stopped:
+            _check_unseen_groups(admin, self.application, topics)
         ends: dict[str, Mapping[int, int]] = {}
         for each in topics:
             _check_times(admin, each.topic)
@@ -166,10 +174,11 @@ def delivery_of(settings: Mapping[str, str], application: str | None, source: Br
     InvalidInputError INVALID_OPTION or INVALID_LOCATION.
     """
     if PRODUCE not in settings:
-        if CONFIG in settings:
-            raise InvalidInputError(
-                ErrorCode.INVALID_OPTION, f"setting {CONFIG} goes with {PRODUCE}, kafka://host:port"
-            )
+        for name in (CONFIG, STOPPED):
+            if name in settings:
+                raise InvalidInputError(
+                    ErrorCode.INVALID_OPTION, f"setting {name} goes with {PRODUCE}, kafka://host:port"
+                )
         return None
     text = settings[PRODUCE]
     location = parse_location(text)
@@ -180,7 +189,7 @@ def delivery_of(settings: Mapping[str, str], application: str | None, source: Br
     address = address_of(location, settings.get(CONFIG), f"setting {CONFIG}")
     if address.config is None and source is not None and source.servers == address.servers:
         address = source
-    return Delivery(address, application)
+    return Delivery(address, application, settings.get(STOPPED) == "true")
 
 
 # What brokers say
@@ -198,10 +207,9 @@ def _partition_count(admin: Connection, topic: str) -> int:
 def _check_groups(admin: Connection, application: str | None, topics: Sequence[TopicRecords]) -> None:
     """Raise InvalidInputError EDIT_REFUSED if the group of the application has members.
 
-    A group is called as its application, and so do the names of its changelogs begin. The client library lists no
-    groups of the rebalance protocol ``streams``.
+    A group is called as its application, and so do the names of its changelogs begin.
     """
-    names = [application] if application else _groups(admin, topics)
+    names = [application] if application else _of_topics(_consumer_groups(admin), topics)
     if not names:
         return
     for name, future in admin.consumer.describe_consumer_groups(names, request_timeout=ANSWER_S).items():
@@ -226,13 +234,38 @@ def _described(admin: Connection, future: Any) -> Any:
         raise admin.failure(error.args[0]) from None
 
 
-def _groups(admin: Connection, topics: Sequence[TopicRecords]) -> list[str]:
-    """The groups of applications that may have these changelogs."""
+def _check_unseen_groups(admin: Connection, application: str | None, topics: Sequence[TopicRecords]) -> None:
+    """Raise InvalidInputError EDIT_REFUSED for a group of the application that cannot be described.
+
+    That is a group of the rebalance protocol ``streams`` (KIP-1071). Brokers list it to whoever does not ask for groups
+    by their types, and answer that it is dead, whether it has members or not.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # what takes its place asks for types, and hides the group
+        listed = admin.ask(partial(admin.consumer.list_groups, application, timeout=ANSWER_S))
+    names = {each.id for each in listed}
+    own = names & {application} if application else set(_of_topics(names, topics))
+    unseen = sorted(own - set(_consumer_groups(admin))) if own else []
+    if unseen:
+        raise _refused(
+            admin,
+            f"group {unseen[0]} has a rebalance protocol (such as streams) whose members the client library cannot "
+            "list, so whether the application runs is unknown. Stop all its instances, see that the group is empty "
+            "(kafka-streams-groups.sh --describe --members), and say so by setting stopped=true",
+        )
+
+
+def _consumer_groups(admin: Connection) -> list[str]:
+    """The groups that the client library can describe."""
     listed = admin.ask(admin.consumer.list_consumer_groups(request_timeout=ANSWER_S).result)
     if listed.errors:
         raise admin.failure(listed.errors[0].args[0])
-    names = [each.group_id for each in listed.valid]
-    return [name for name in names if any(each.topic.startswith(f"{name}-") for each in topics)]
+    return [each.group_id for each in listed.valid]
+
+
+def _of_topics(groups: Iterable[str], topics: Sequence[TopicRecords]) -> list[str]:
+    """The groups of applications that may have these changelogs."""
+    return [name for name in groups if any(each.topic.startswith(f"{name}-") for each in topics)]
 
 
 def _check_times(admin: Connection, topic: str) -> None:

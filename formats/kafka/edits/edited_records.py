@@ -44,7 +44,14 @@ from statestore.formats.kafka.edits.edited_store import (
     stream_time,
     user_keys,
 )
-from statestore.formats.kafka.edits.edited_units import FoundRows, Stored, found_rows, rows_of, same_cells
+from statestore.formats.kafka.edits.edited_units import (
+    FoundRows,
+    Stored,
+    cells_of_rows,
+    found_rows,
+    rows_of,
+    same_cells,
+)
 from statestore.formats.kafka.edits.partitioning import fitting_counts, murmur2, partitions_of
 from statestore.formats.kafka.stores.visibility import EXPIRED, is_visible, marks_expired
 from statestore.formats.kernels.arrays import Ints
@@ -99,6 +106,8 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
     Raises UnsupportedError EDIT_UNSUPPORTED, and InvalidInputError EDIT_REFUSED, WRONG_VALUE or INVALID_OPTION.
     """
     check_editable(store)
+    if store.past:
+        return _past_records(store, edit)
     added = rows_of(store, edit.added)
     plan = found_rows(store, edit)
     notes: list[str] = []
@@ -115,11 +124,6 @@ def topic_records(store: EditedStore, edit: StateEdit, options: EditOptions, now
         _check_times(store, plan, rows, parts[-1], times, options)
         _check_derived(store, edit, chosen, rows, options)
     found = _ordered(store, parts)
-    if pc.any(pc.equal(found.column("timestamp"), 0)).as_py():
-        raise store.refused(
-            "found a record of 1970-01-01T00:00:00, which clients of Kafka other than Java's take for a record without "
-            "a time; give another time"
-        )
     if store.kind.segmented and store.retention is None and len(found):
         notes.append(
             f"{store.where}: its retention was not given (option retention), so it was not checked that no row of the "
@@ -215,6 +219,75 @@ def _earlier_deletes(store: EditedStore, rows: Stored, times: _Times, notes: lis
         "from before its retention stays in files until its segments expire, and no query shows it"
     )
     return written
+
+
+# The past of versioned stores
+#
+# A put at the time of a version takes its place, wherever it comes in the topic. A compaction of the topic leaves the
+# last record of a key, though, which has to be that of its newest version; so this one is written once more.
+
+
+def _past_records(store: EditedStore, edit: StateEdit) -> TopicRecords:
+    """The records that change past versions: a put or a tombstone at the time of each, then the newest of its key."""
+    times = _Times(store)
+    _check_same_times(store, edit)
+    rows, plan = rows_of(store, edit.added), found_rows(store, edit)
+    rows = rows.take(pa.array(plan.kept_by))
+    gone = _tombstones(plan.erased.partition, plan.erased.milliseconds("valid_from"), plan.erased.key)
+    changed = _puts(store, plan, rows, plan.kept.key, plan.kept.partition, 0)
+    past = _joined([gone, changed])
+    for partition in np.unique(past.partition).tolist():
+        oldest, time = times.oldest(partition), int(past.timestamp[past.partition == partition].min())
+        if time < oldest:
+            raise store.refused(
+                f"found a version from {time} ms in partition {partition}, and the store ignores records from before "
+                f"{oldest} ms (stream time less history retention), so nothing can take its place any more"
+            )
+    found = _ordered(store, [past, _newest_again(store, past)])
+    notes = [
+        f"{store.where}: the newest version or delete of each key is written once more behind its past ones, so that a "
+        "compaction of the topic leaves it"
+    ]
+    if len(plan.erased):
+        notes.append(
+            f"{store.where}: from the time of each of {len(plan.erased)} deleted versions to that of the next one, its "
+            "key has no value. That is not as if the version had never been: to let the one before it hold on, give "
+            "the version its value by UPDATE"
+        )
+    return TopicRecords(store.topic, found, tuple(notes) if len(found) else (), bool(len(found)))
+
+
+def _check_same_times(store: EditedStore, edit: StateEdit) -> None:
+    """Raise InvalidInputError EDIT_REFUSED for a row that comes with a key and times that no row has which goes."""
+    names = ["key", "valid_from", "valid_to"]
+    there, come = (table.select(names).combine_chunks().to_batches() for table in (edit.removed, edit.added))
+    known = {cells for batch in there for cells in cells_of_rows(batch, names)}
+    if any(cells not in known for batch in come for cells in cells_of_rows(batch, names)):
+        raise store.refused(
+            "found a past version with another key, valid_from or valid_to than before, expected the value alone to "
+            "change: a version that comes would end the one before it"
+        )
+
+
+def _newest_again(store: EditedStore, past: _Written) -> _Written:
+    """The records of the newest versions of some keys, or of the deletes that ended them."""
+    found = [_tombstones(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.binary()))]
+    for log in store.logs:
+        keys = past.key.filter(pa.array(past.partition == log.partition))
+        if not len(keys):
+            continue
+        newest: dict[bytes, tuple[int, bytes | None]] = {}
+        for batch in versions([log], VersionedRules(store.retention), END, expired=True):
+            own = batch.filter(pc.is_in(batch.column("key"), value_set=keys))
+            columns = (own.column(name).to_pylist() for name in ("key", "value", "valid_from", "valid_to"))
+            for key, value, begin, end in zip(*columns, strict=True):
+                latest = (begin, value) if end is None else (end, None)
+                newest[key] = max(newest.get(key, (-1, None)), latest, key=lambda each: (each[0], each[1] is not None))
+        moments, values = ([each[at] for each in newest.values()] for at in (0, 1))
+        place = np.full(len(newest), log.partition, np.int64)
+        cells = pa.array(list(newest), pa.binary()), pa.array(values, pa.binary())
+        found.append(_Written(place, np.array(moments, np.int64), *cells, empty_headers(len(newest))))
+    return _joined(found)
 
 
 # Rows that come
@@ -414,5 +487,10 @@ def _ordered(store: EditedStore, parts: Sequence[_Written]) -> pa.Table:
     whole = _joined(parts)
     partition, timestamp = whole.partition, whole.timestamp
     order = np.lexsort((timestamp, partition)) if store.kind.has_past else np.argsort(partition, kind="stable")
+    if not timestamp.all():
+        raise store.refused(
+            "found a record of 1970-01-01T00:00:00, which clients of Kafka other than Java's take for a record without "
+            "a time; give another time"
+        )
     columns = [pa.array(partition, pa.int32()), pa.array(timestamp, pa.int64()), whole.key, whole.value, whole.headers]
     return pa.Table.from_arrays(columns, schema=RECORDS).take(pa.array(order))

@@ -43,7 +43,8 @@ class EditedStore:
 
     ``where`` names the store in messages. ``guessed`` are those of KIND, KEY_SERDE and VALUE_SERDE that nobody has
     given. ``retention`` is in milliseconds. ``partitions`` is the number of partitions of the topic where that is
-    certain. ``stream_times`` are what is known of stream time by partition besides the records.
+    certain. ``stream_times`` are what is known of stream time by partition besides the records. ``past``: the rows are
+    the past versions of a versioned store (`statestore.formats.kafka.past_versions`), in place of the newest ones.
     """
 
     where: str
@@ -55,6 +56,7 @@ class EditedStore:
     logs: tuple[RecordLog, ...]
     partitions: int | None = None
     stream_times: Mapping[int, int] = field(default_factory=dict)
+    past: bool = False
 
     @property
     def kind(self) -> StoreKind:
@@ -63,7 +65,7 @@ class EditedStore:
     @property
     def unit(self) -> tuple[str, ...]:
         """The columns that identify a row within a partition."""
-        return self.kind.keys if self.kind.has_past else self.kind.row_keys
+        return self.kind.keys if self.kind.has_past and not self.past else self.kind.row_keys
 
     @property
     def schema(self) -> pa.Schema:
@@ -131,12 +133,13 @@ def _check_log(store: EditedStore, log: RecordLog) -> None:
 
 
 def present_records(store: EditedStore, log: RecordLog) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the rows of now: key, value, headers and timestamp."""
+    """Yield the records of the rows of now, or of past versions: key, value, headers and timestamp."""
     names = ["key", "value", "headers", "timestamp"]
     if store.kind.has_past:
         for batch in versions([log], VersionedRules(store.retention), END, expired=True):
-            newest = batch.filter(batch.column("valid_to").is_null())
-            yield newest.rename_columns({"valid_from": "timestamp"}).select(names)
+            ends = batch.column("valid_to")
+            chosen = batch.filter(ends.is_valid() if store.past else ends.is_null())
+            yield chosen.rename_columns({"valid_from": "timestamp"}).select(names)
         return
     for found in in_key_ranges(partial(keyed, log), log.partition):
         valid = found.value.is_valid().to_numpy(zero_copy_only=False)

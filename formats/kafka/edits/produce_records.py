@@ -1,9 +1,9 @@
 """Write the records of an edit to their topics, in one transaction: all of them or none.
 
-    python produce.py HOST:PORT [--config FILE] [--expect-end TOPIC=PARTITION:OFFSET,...] [FOLDER]
+    python produce.py HOST:PORT [--config FILE] [--expect-end TOPIC=PARTITION:OFFSET,...] [RECORDS]
 
-The records are those in the files <topic>.jsonl of the folder, by default the one of this program. Stop the application
-first. It needs the package confluent-kafka, and nothing else.
+RECORDS is a folder with a file <topic>.jsonl for each topic, by default the one of this program, or one file that has
+the records of all topics. Stop the application first. It needs the package confluent-kafka, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ Record = tuple[str, int, int, bytes, bytes | None, Headers]
 def main(arguments: Sequence[str]) -> str:
     """Produce the records; return what was done. Raises SystemExit with what is wrong, and then nothing was written."""
     given = _parsed(arguments)
-    files = sorted(Path(given.folder).glob("*.jsonl"))
-    if not files:
-        return f"{given.folder}: no file of records, so nothing is to be done"
+    place = Path(given.records)
+    files = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
+    wanted = _partitions(files)
+    if not wanted:
+        return f"{place}: no record, so nothing is to be done"
     config = {"bootstrap.servers": given.servers, **_config(given.config)}
-    _check_topics(config, files, dict(map(_expected, given.expect_end)))
+    _check_topics(config, wanted, dict(map(_expected, given.expect_end)))
     try:
         count = write_all(config, (record for file in files for record in _records(file)))
     except OutcomeUnknown as error:
         sys.exit(f"{error}; the options --expect-end of the instructions keep a second run from writing twice")
-    return f"{count} records written to {', '.join(file.stem for file in files)}"
+    return f"{count} records written to {', '.join(wanted)}"
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("servers", metavar="HOST:PORT")
-    parser.add_argument("folder", nargs="?", default=str(Path(__file__).parent), metavar="FOLDER")
+    parser.add_argument("records", nargs="?", default=str(Path(__file__).parent), metavar="RECORDS")
     parser.add_argument("--config", metavar="FILE", help="settings of the client, name=value on each line")
     parser.add_argument("--expect-end", action="append", default=[], metavar="TOPIC=PARTITION:OFFSET,...")
     return parser.parse_args(arguments)
@@ -60,7 +62,18 @@ def _expected(text: str) -> tuple[str, dict[int, int]]:
     return topic, {int(at): int(end) for at, end in (each.split(":") for each in offsets.split(","))}
 
 
-def _check_topics(config: dict[str, str], files: Sequence[Path], expected: dict[str, dict[int, int]]) -> None:
+def _partitions(files: Sequence[Path]) -> dict[str, set[int]]:
+    """Return the partitions of each topic that get records."""
+    found: dict[str, set[int]] = {}
+    for file in files:
+        for record in _records(file):
+            found.setdefault(record[0], set()).add(record[1])
+    return found
+
+
+def _check_topics(
+    config: dict[str, str], topics: Mapping[str, set[int]], expected: Mapping[str, dict[int, int]]
+) -> None:
     """End the program where a topic is not there, or is no longer as it was when it was read.
 
     The end counts records of open transactions, too, so that one that was begun since is found.
@@ -70,12 +83,10 @@ def _check_topics(config: dict[str, str], files: Sequence[Path], expected: dict[
     own = {"group.id": "statestore-edit", "enable.auto.commit": "false", "isolation.level": "read_uncommitted"}
     consumer = Consumer({**config, **own})
     try:
-        for file in files:
-            topic = file.stem
+        for topic, wanted in topics.items():
             found = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
             if found.error is not None or not found.partitions:
                 sys.exit(f"topic {topic}: {found.error or 'no partition'}; nothing was written")
-            wanted = {record[1] for record in _records(file)}
             if not wanted <= set(found.partitions):
                 sys.exit(f"topic {topic} has partitions {sorted(found.partitions)}, expected {sorted(wanted)}, too")
             for partition, end in expected.get(topic, {}).items():
@@ -171,7 +182,8 @@ def _records(file: Path) -> Iterator[Record]:
             found: dict[str, Any] = json.loads(line)
             headers = [(each["name"], _bytes(each["value"])) for each in found["headers"]]
             key = bytes.fromhex(found["key"])
-            yield file.stem, found["partition"], found["timestamp"], key, _bytes(found["value"]), headers
+            topic = found.get("topic", file.stem)
+            yield topic, found["partition"], found["timestamp"], key, _bytes(found["value"]), headers
 
 
 if __name__ == "__main__":

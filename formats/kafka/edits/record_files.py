@@ -3,14 +3,19 @@
     <topic>.jsonl    {"partition": 0, "timestamp": 1714550400000, "key": "61", "value": null, "headers": []}
 
 Keys, values and the values of headers are hexadecimal, as the reader of exported records expects them. There is no
-offset: the broker gives it.
+offset: the broker gives it. The setting `records` names one more file, which has the records of all topics: each line
+begins with ``"topic"`` there, and is else the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import secrets
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,9 +23,16 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.bytes.byte_parts import Part, column_of_cells, hex_cells, joined_parts
 from statestore.formats.edits import Target
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.edits.edited_records import TopicRecords
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.durable_files import sync_path
+from statestore.formats.places.locations import not_local, parse_location
 
 PROGRAM, INSTRUCTIONS, SUFFIX = "produce.py", "README.md", ".jsonl"
+RECORDS_FILE = "records"
+"""The setting of an edit that names one file for the records of all topics."""
 _BATCH_ROWS = 1 << 14
 _EACH = 80  # bytes of a line besides the texts of its bytes
 
@@ -45,9 +57,66 @@ def write_records(topic: TopicRecords, target: Target) -> dict[str, int]:
     return {name: size}
 
 
-def _lines(batch: pa.RecordBatch) -> bytes:
-    """The lines of records, as ``json.dumps`` writes them."""
-    parts: list[Part] = []
+def records_path(text: str, source: str) -> str:
+    """The path of the file that a setting names for the records of an edit of ``source``.
+
+    Raises InvalidInputError TARGET_EXISTS where something is there or the file would be in the source, INVALID_OPTION
+    without its folder, UnsupportedError UNSUPPORTED_PATH for one that is not local.
+    """
+    location = parse_location(text)
+    if not location.is_local:
+        raise not_local(location, f"the file of setting {RECORDS_FILE}")
+    path = Path(location.path)
+    if os.path.lexists(path):
+        raise _exists(path)
+    if path.suffix != SUFFIX or not path.parent.is_dir():
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"setting {RECORDS_FILE} is {path}; expected the name of a new file that ends in {SUFFIX}, in a folder "
+            "that exists and is not the target",
+        )
+    edited = parse_location(source)
+    if edited.is_local and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(edited.path)):
+        raise InvalidInputError(
+            ErrorCode.TARGET_EXISTS, f"setting {RECORDS_FILE} is {path}, which lies in {source}: nothing is written "
+            "there; name a file elsewhere"
+        )  # fmt: skip
+    return str(path)
+
+
+def _exists(path: Path) -> InvalidInputError:
+    return InvalidInputError(
+        ErrorCode.TARGET_EXISTS, f"setting {RECORDS_FILE} is {path}, which exists; name a file that does not"
+    )
+
+
+def write_records_file(topics: Sequence[TopicRecords], path: str) -> None:
+    """Write the records of all topics to a file, which is there and durable in whole, or not at all.
+
+    Raises InvalidInputError TARGET_EXISTS if something has its name by now, StorageError DISK_FAILED.
+    """
+    place = Path(path)
+    made = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
+    with disk_errors("write", place):
+        try:
+            with made.open("xb") as file:
+                for topic in topics:
+                    for batch in topic.records.to_batches(_BATCH_ROWS):
+                        file.write(_lines(batch, topic.topic))
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(made, place)  # unlike a rename it replaces nothing
+        except FileExistsError:
+            raise _exists(place) from None
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                made.unlink()
+        sync_path(str(place.parent))
+
+
+def _lines(batch: pa.RecordBatch, topic: str | None = None) -> bytes:
+    """The lines of records, as ``json.dumps`` writes them; with their ``topic`` where it is given."""
+    parts: list[Part] = [] if topic is None else [f'{{"topic": {json.dumps(topic)}'.encode()]
     for name in ("partition", "timestamp"):
         numbers = batch.column(name).cast(pa.string())
         parts += [f'{", " if parts else "{"}"{name}": '.encode(), cells_of(numbers)]
@@ -78,11 +147,9 @@ def _hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
-def write_instructions(
-    topics: Sequence[TopicRecords], ends: Mapping[str, Mapping[int, int]], notes: Sequence[str], target: Target
-) -> dict[str, int]:
-    """Write the program and its instructions; ``ends``: the offsets at which topics ended, where they are known."""
-    texts = {PROGRAM: program(), INSTRUCTIONS: instructions(topics, ends, notes)}
+def write_instructions(page: str, target: Target) -> dict[str, int]:
+    """Write the program and its instructions."""
+    texts = {PROGRAM: program(), INSTRUCTIONS: page}
     for name, text in texts.items():
         with target.create(name) as file:
             file.write(text.encode())
@@ -94,8 +161,16 @@ def program() -> str:
     return (files(__package__) / "produce_records.py").read_text("utf-8")
 
 
-def instructions(topics: Sequence[TopicRecords], ends: Mapping[str, Mapping[int, int]], notes: Sequence[str]) -> str:
-    """The page for who applies the edit."""
+def instructions(
+    topics: Sequence[TopicRecords],
+    ends: Mapping[str, Mapping[int, int]],
+    notes: Sequence[str],
+    brokers: str | None = None,
+) -> str:
+    """The page for who applies the edit.
+
+    ``ends``: the offsets at which topics ended, where they are known. ``brokers``: where the edit itself produces.
+    """
     listed = [
         f"- `{record_file(each.topic)}`: {len(each.records)} records for `{each.topic}`, {each.erased} of them deletes"
         for each in topics
@@ -111,7 +186,13 @@ def instructions(topics: Sequence[TopicRecords], ends: Mapping[str, Mapping[int,
             "",
             *(f"- {note}" for note in notes),
             "",
-            "Then, with `pip install confluent-kafka`, write all records in one transaction:",
+            *(
+                [f"The edit produces these records to {brokers}; notes in `edit.json` say if it has.", ""]
+                if brokers
+                else []
+            ),
+            f"{'If not' if brokers else 'Then'}, with `pip install confluent-kafka`, write all records in one "
+            "transaction:",
             "",
             f"    {command}",
             "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 from confluent_kafka import Producer
+from support.command_line import run
 from support.kafka.edits import (
     VERSION,
     edit_of,
@@ -38,6 +40,7 @@ from support.kafka.running.application_reads import stores_file_of
 from support.kafka.running.broker import Broker, Record
 from support.kafka.running.random_input import START_MS, random_records
 
+import statestore
 from statestore.catalog.edits.apply import apply_edit
 from statestore.catalog.edits.receipt import read_receipt
 from statestore.formats.edits import EditOptions, EditPlan
@@ -58,6 +61,8 @@ PARTS = (
     Part("visits", "windowed-count", "string", "string", {"window_size_ms": WINDOW_MS, "grace_ms": 10**9}),
     Part("peaks", "window", "long", "integer", {"window_size_ms": WINDOW_MS, "retention_ms": 10**9}),
     Part("carts", "session-count", "integer", "long", {"gap_ms": 1_200, "grace_ms": 10**9}),
+    Part("seen", "headers-window", "string", "long", {"window_size_ms": WINDOW_MS, "retention_ms": 10**9}),
+    Part("stays", "headers-session", "integer", "string", {"session_size_ms": 4_000, "retention_ms": 10**9}),
 )
 EXACTLY_ONCE = {"processing.guarantee": "exactly_once_v2"}
 APPLICATIONS = (
@@ -84,6 +89,12 @@ def past_of(truth: Row, name: str, key: Any) -> list[Row]:
     versions = [row for part in parts for row in part["versions"] if row["key"] == key]
     answered = [row for part in parts for row in part["as_of"] if row["key"] == key and row["answer"] is not None]
     return [*versions, *answered]
+
+
+def answers_as_of(truth: Row) -> dict[tuple[Any, int], Any]:
+    """What the one versioned store of an application answers, by key and moment."""
+    asked = [row for part in truth["stores"][0]["partitions"] for row in part["as_of"]]
+    return {(row["key"], row["as_of"]): row["answer"] for row in asked}
 
 
 def shown(rows: list[Row]) -> list[str]:
@@ -188,6 +199,45 @@ def test_an_application_goes_on_from_the_edited_state(
         assert [row["value"] for row in last["prices"] if row["key"] == NEW_KEYS["long"]] == ["again"]
 
 
+def test_a_versioned_store_answers_as_its_past_was_edited(programs: str, broker: Broker, tmp_path: Path) -> None:
+    """One past version is repaired and another one let go; every other answer as of any moment stays as it was."""
+    description = Description("kitchen", tuple(part for part in PARTS if part.role == "versioned"), 2, EXACTLY_ONCE)
+    with running_application(programs, tmp_path, broker, description) as application:
+        put_input(application)
+        application.wait()
+        earlier = application.truth()
+        application.close()
+        before, stores = answers_as_of(earlier), str(stores_file_of(application))
+        past = statestore.inspect(application.state_directory, stores_file=stores)["menu.past"]
+        of_keys = {row["key"]: row for row in past.scan().to_arrow().to_pylist()}
+        repaired, gone = list(of_keys.values())[:2]
+        at_once = {"produce": f"kafka://{broker.address}"}
+        with statestore.edit(
+            application.state_directory, tmp_path / "target", settings=at_once, stores_file=stores
+        ) as edit:
+            where = (
+                "key = '{key}' AND valid_from = TIMESTAMPTZ '{valid_from}'".format(**row) for row in (repaired, gone)
+            )
+            edit.sql(f"""UPDATE "menu.past" SET value = 'repaired' WHERE {next(where)}""")
+            edit.sql(f"""DELETE FROM "menu.past" WHERE {next(where)}""")
+        assert edit.receipt is not None and any("Delete the state directories" in each for each in edit.receipt.notes)
+        for task in application.state_directory.glob("*_*"):
+            shutil.rmtree(task)
+        application.start()
+        application.wait()
+        truth = application.truth()
+    expected = dict(before)
+    for row, value in ((repaired, "repaired"), (gone, None)):
+        begin = round(row["valid_from"].timestamp() * 1000)
+        own = [at for at, answer in before.items() if at[0] == row["key"] and answer and answer["valid_from"] == begin]
+        assert own
+        expected |= {at: None if value is None else {**before[at], "value": value} for at in own}
+    assert answers_as_of(truth) == expected
+    assert {name: shown(rows) for name, rows in rows_of(truth).items()} == {
+        name: shown(rows) for name, rows in rows_of(earlier).items()
+    }
+
+
 # The program that produces the records
 
 
@@ -209,8 +259,9 @@ def table_application(
     programs: str, broker: Broker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Application]:
     """A running application with one table in three partitions."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:40]
-    with running_application(programs, tmp_path, broker, Description(name, PARTS[1:2], 3, EXACTLY_ONCE)) as application:
+    name = re.sub("[^a-z]+", "-", request.node.name.removeprefix("test_"))[-40:].strip("-")
+    config = getattr(request, "param", EXACTLY_ONCE)
+    with running_application(programs, tmp_path, broker, Description(name, PARTS[1:2], 3, config)) as application:
         put_input(application)
         application.wait()
         yield application
@@ -284,33 +335,96 @@ def test_a_topic_that_is_not_there_is_named(broker: Broker, tmp_path: Path) -> N
 # Records that the edit itself produces
 
 
-def edited_into(target: Path, broker: Broker, source: Source, state: str, removed: list[Row], added: list[Row]) -> None:
+def edited_into(
+    target: Path,
+    broker: Broker,
+    source: Source,
+    state: str,
+    removed: list[Row],
+    added: list[Row],
+    settings: Mapping[str, str] | None = None,
+) -> None:
     """Apply an edit that produces its records to the broker."""
     edit = edit_of(source, state, *(rows_table(source, state, rows) for rows in (removed, added)))
-    apply_edit(source, VERSION, [edit], target, EditOptions(settings={"produce": f"kafka://{broker.address}"}))
+    given = {"produce": f"kafka://{broker.address}", **(settings or {})}
+    apply_edit(source, VERSION, [edit], target, EditOptions(settings=given))
 
 
-def test_records_are_produced_only_while_the_topic_is_as_it_was_read(table: Application, tmp_path: Path) -> None:
+STREAMS_GROUP = {"group.protocol": "streams"}
+RUNS, UNSEEN = r"group .* has \d members.*the application runs", r"group .* has a rebalance protocol.*stopped=true"
+
+
+@pytest.mark.parametrize(
+    ("table", "refusal", "settings"),
+    [(EXACTLY_ONCE, RUNS, {}), (STREAMS_GROUP, UNSEEN, {"stopped": "true"})],
+    indirect=["table"],
+    ids=["classic", "streams"],
+)
+def test_records_are_produced_only_while_the_topic_is_as_it_was_read(
+    table: Application, tmp_path: Path, refusal: str, settings: dict[str, str]
+) -> None:
     topic, broker, stores = table.changelog("prices"), table.broker, stores_file_of(table)
     before = answers(table)["prices"]
     removed, added, after = edited(table.description.parts[0], before)
     in_topic = source_at(f"kafka://{broker.address}", stores)
-    with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*group .* has \d members.*the application runs"):
+    with pytest.raises(InvalidInputError, match=f"EDIT_REFUSED.*{refusal}"):
         edited_into(tmp_path / "no", broker, in_topic, topic, removed, added)
     table.close()
 
     directory = source_at(table.state_directory, stores)
-    edited_into(tmp_path / "first", broker, directory, "prices", removed, added)
+    edited_into(tmp_path / "first", broker, directory, "prices", removed, added, settings)
     count = len(broker.records(topic))
     # The directory does not know the records of its first edit, and the topic does.
     with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*partition \d of .* has records from offset \d+ on"):
-        edited_into(tmp_path / "no", broker, directory, "prices", removed, added)
+        edited_into(tmp_path / "no", broker, directory, "prices", removed, added, settings)
     assert len(broker.records(topic)) == count and not (tmp_path / "no").exists()
     in_topic = source_at(f"kafka://{broker.address}", stores)
-    edited_into(tmp_path / "second", broker, in_topic, topic, [after[0]], [])
+    edited_into(tmp_path / "second", broker, in_topic, topic, [after[0]], [], settings)
+    more = edited_in_files(table, tmp_path, after[1]["key"], after[2]["key"], settings)
     table.start()
     table.wait()
-    assert shown(answers(table)["prices"]) == shown(after[1:])
+    assert shown(answers(table)["prices"]) == shown([{**row, **more.get(row["key"], {})} for row in after[1:]])
+
+
+def edited_in_files(
+    table: Application, folder: Path, first: int, second: int, settings: Mapping[str, str]
+) -> dict[int, Row]:
+    """Edit one key in a copy of the broker's log, on the command line, and another one in an export of the topic by
+    `statestore.edit`; return what they become. Both produce their records."""
+    topic, address, stores = table.changelog("prices"), f"kafka://{table.broker.address}", stores_file_of(table)
+    for partition in range(table.description.partitions):
+        log = table.broker.log_directory(topic, partition)
+        shutil.copytree(log, folder / "log" / log.name)
+    flags = [f"--{name}" for name in settings]
+    statement = f"""UPDATE "{topic}" SET value = 'by command' WHERE key = {first}"""
+    answer = run(
+        "edit",
+        folder / "log",
+        "--into",
+        folder / "third",
+        "--stores-file",
+        stores,
+        "--produce",
+        address,
+        *flags,
+        statement,
+    )
+    assert answer.code == 0 and "and read again: 1 records" in answer.err, answer.err
+
+    (folder / "export").mkdir()
+    lines = [json.dumps({**row, "headers": [], "topic": topic}) for row in table.broker.records(topic)]
+    (folder / "export" / f"{topic}.jsonl").write_text("\n".join(lines))
+    given = {
+        "produce": address,
+        "partitions": table.description.partitions,
+        "records": folder / "all.jsonl",
+        **settings,
+    }
+    with statestore.edit(folder / "export", folder / "fourth", settings=given, stores_file=str(stores)) as edit:
+        edit.sql(f"""UPDATE "{topic}" SET value = 'by export' WHERE key = {second}""")
+    assert edit.receipt is not None and any("and read again: 1 records" in note for note in edit.receipt.notes)
+    assert len((folder / "all.jsonl").read_text().splitlines()) == 1
+    return {first: {"value": "by command"}, second: {"value": "by export"}}
 
 
 def test_a_target_whose_records_were_not_taken_says_how_they_are_produced(table: Application, tmp_path: Path) -> None:

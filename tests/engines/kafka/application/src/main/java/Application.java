@@ -82,9 +82,11 @@ public final class Application {
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         settings.put(StreamsConfig.ROCKSDB_CONFIG_SETTER_CLASS_CONFIG, SmallTables.class);
         settings.put("auto.offset.reset", "earliest");
-        // A member that was killed is replaced at once by its successor of the same name.
-        settings.put("group.instance.id", "only");
         description.get("config").properties().forEach(each -> settings.put(each.getKey(), each.getValue().asText()));
+        if (!isStreamsGroup()) {
+            // A member that was killed is replaced at once by its successor of the same name.
+            settings.put("group.instance.id", "only");
+        }
         return settings;
     }
 
@@ -102,6 +104,11 @@ public final class Application {
             }
         }
         return JsonNodeFactory.instance.nullNode();
+    }
+
+    /** Whether its group has the rebalance protocol of KIP-1071, whose members have no names of their own. */
+    private boolean isStreamsGroup() {
+        return description.get("config").path("group.protocol").asText().equals("streams");
     }
 
     private boolean committed(Map<TopicPartition, Long> ends) throws Exception {
@@ -181,7 +188,9 @@ public final class Application {
         if (!streams.close(Duration.ofMillis(PATIENCE_MS))) {
             throw new IllegalStateException("the application does not close: " + streams.state());
         }
-        admin.removeMembersFromConsumerGroup(id, new RemoveMembersFromConsumerGroupOptions()).all().get();
+        if (!isStreamsGroup()) {
+            admin.removeMembersFromConsumerGroup(id, new RemoveMembersFromConsumerGroupOptions()).all().get();
+        }
         return JsonNodeFactory.instance.nullNode();
     }
 }
