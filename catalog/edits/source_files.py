@@ -20,7 +20,7 @@ from statestore.formats.engine import Source
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
-from statestore.formats.places.locations import Location, no_access
+from statestore.formats.places.locations import no_access
 from statestore.formats.places.s3_objects import s3_object
 
 MOST_TOLD = 3

@@ -25,7 +25,7 @@ from statestore.catalog.edits.task_sums import SummedState, sums_in_tasks
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.edits import EditPlan, StateEdit
 from statestore.formats.engine import Source, StateAt
-from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import NotFoundError, StateStoreError, StorageError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Hashes
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.state_table import RowPair
@@ -276,9 +276,11 @@ def _rows(at: StateAt, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _of_target(path: str) -> Iterator[None]:
-    """Raise EDIT_DIFFERS for a target that cannot be read again."""
+    """Raise EDIT_DIFFERS for a target that cannot be read again, but not for a full disk or a store that is silent."""
     try:
         yield
+    except StorageError:
+        raise
     except (StateStoreError, OSError, ValueError, KeyError) as error:
         raise wrong_plan(path, f"it cannot be read again ({error})") from error
 
