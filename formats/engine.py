@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.values.filters import Filter
 
 if TYPE_CHECKING:
@@ -325,6 +326,16 @@ class Source(Reader, ABC):
     @abstractmethod
     def at(self, state: str, version: int) -> StateAt:
         """The state as of a version that is readable."""
+
+    @property
+    def place(self) -> Location | None:
+        """The location, with the options by which its files are reached; by default that of a local `path`, and None
+        where files are not known, such as for topics of a broker."""
+        try:
+            location = parse_location(self.path)
+        except InvalidInputError:
+            return None
+        return location if location.is_local else None
 
     @property
     def version_words(self) -> tuple[str, str]:

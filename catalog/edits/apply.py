@@ -29,7 +29,7 @@ from statestore.catalog.edits.receipt import (
     receipt_bytes,
 )
 from statestore.catalog.edits.receipt_states import edited_states, kept_statements
-from statestore.catalog.edits.source_files import SourceFiles, files_of, local_root, place_of, with_copied
+from statestore.catalog.edits.source_files import SourceFiles, files_of, local_root, with_copied
 from statestore.catalog.edits.target_errors import wrong_plan
 from statestore.catalog.edits.target_folder import TargetFolder
 from statestore.catalog.edits.targets import MadeTarget, new_target, refuse_around, target_location
@@ -117,9 +117,8 @@ def apply_edit(
     location = target_location(target)
     if reader is not None:
         refuse_remote(location)
-    place = place_of(source)
-    if place is not None:
-        refuse_around(location, place)
+    if source.place is not None:
+        refuse_around(location, source.place)
     listed = files_of(source)
     plan = source.edit_plan(version, edits, options)
     followed = [_in_columns(source, version, each) for each in plan.followed]
@@ -127,14 +126,14 @@ def apply_edit(
     copied = [file for file in plan.copied() if file.path not in (RECEIPT_FILE, UNFINISHED_FILE)]
     for folder in {file.folder.path for file in copied if file.folder.is_local}:
         refuse_around(location, Location(folder))
-    before = with_copied(listed, place, copied)
+    before = with_copied(listed, copied)
     with new_target(location) as made, disk_errors("write", made.path):
         runs = runs if isinstance(made, TargetFolder) else None  # tasks do not see what is held back
         done = _write(plan, copied, made, progress, runs)
         with made.shown(locally=plan.opens_local_folders) as shown:
             untold = verify_target(plan, source, shown, [*edits, *followed], made.path, _heard_rows(progress), runs)
             untold += [] if reader is None else confirm_target(plan, source, shown, made.path, reader)
-        before.check(with_copied(files_of(source), place, copied))
+        before.check(with_copied(files_of(source), copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))
         content = receipt_bytes(receipt)

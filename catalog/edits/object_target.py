@@ -2,43 +2,39 @@
 
 Objects cannot be renamed. So the files that make the target a state are held back in memory until everything else is
 there and was verified together with them; they are then put one after the other, each only if there is none of its
-name. Before the first object, the place is claimed by a file ``edit.unfinished``, which is removed at the end. An edit
-that fails removes what it has put. One that is killed leaves it, with the claim, and the next edit to the same target
-says so: no other machine can tell a dead process from a slow one, so nobody removes these files but their owner.
+name. Before the first object, the place is claimed (`statestore.catalog.edits.object_claim`). An edit that fails
+removes what it has put. One that is killed leaves it, with the claim, and the next edit to the same target says so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import socket
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
-from typing import IO, Any, NoReturn, cast
+from typing import IO, Any, cast
 
 import obstore
 
+from statestore.catalog.edits.object_claim import Claim, claimed
 from statestore.catalog.edits.receipt import RECEIPT_FILE, WrittenFile
 from statestore.catalog.edits.target_errors import check_path, target_exists, wrong_plan
 from statestore.catalog.log.storage import StorageExistsError, UnsettledError
 from statestore.catalog.log.storage_objects import PART_BYTES, ObjectStorage
 from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
+from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
-from statestore.formats.places.object_clients import names_at, object_client, request_errors
+from statestore.formats.places.object_clients import object_client, request_errors
 from statestore.formats.places.s3_objects import S3Object
 from statestore.formats.places.unfinished_folders import unfinished_folder
-from statestore.formats.values.times import format_time
 
 MEMORY_BYTES = 16 << 20
 """Upper bound of a file that is in memory while it is written; a larger one lies in the system's temporary folder."""
@@ -51,6 +47,7 @@ class ObjectTarget:
 
     ``written`` are the files that were created, with digests, by path, and ``held`` the contents of those that are not
     put yet; another process has its own. ``taken`` are the paths of all files, ``put`` of those that may be there.
+    ``claims`` has the claim of the place once it is taken.
     """
 
     location: Location
@@ -58,6 +55,7 @@ class ObjectTarget:
     held: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
     taken: set[str] = field(default_factory=set, compare=False, repr=False)
     put: set[str] = field(default_factory=set, compare=False, repr=False)
+    claims: list[Claim] = field(default_factory=list, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectTarget, (self.location,)
@@ -150,33 +148,18 @@ class ObjectTarget:
     # Beginning and end
 
     def claim(self) -> None:
-        """Take the place, where there is nothing.
-
-        Raises InvalidInputError TARGET_EXISTS, UnsupportedError NO_CREATE_ONLY_PUT.
-        """
-        refuse_objects(self.location)
-        about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time_ns() // 1000}
-        try:
-            self.storage.create(UNFINISHED_FILE, json.dumps(about).encode())
-        except StorageExistsError:
-            _refuse_claimed(self.location)
-        if self.storage.tries_to_create(UNFINISHED_FILE, b"{}"):
-            self.storage.delete(UNFINISHED_FILE)
-            raise UnsupportedError(
-                ErrorCode.NO_CREATE_ONLY_PUT,
-                f"{self.path}: the object store overwrites an object although it was told to create one; write the "
-                "target to a local directory, or to a store with conditional puts",
-            )
-        if names_at(self.location) != [UNFINISHED_FILE]:  # of a writer who looked before the claim was there
-            self.storage.delete(UNFINISHED_FILE)
-            raise target_exists(self.path)
+        """Take the place, where there is nothing. Raises as `claimed`."""
+        self.claims.append(claimed(self.location))
 
     def publish(self, receipt: bytes, stages: Sequence[Sequence[str]], mode: int | None) -> None:
         """Put the files that are held, those of ``stages`` last and one stage after the other, with the receipt before
         the last one.
 
-        Raises InvalidInputError TARGET_EXISTS, StorageError REQUEST_FAILED.
+        Raises InvalidInputError TARGET_EXISTS, ConflictError TARGET_EXISTS where the claim is lost, StorageError
+        REQUEST_FAILED.
         """
+        for claim in self.claims:
+            claim.check()
         named = [[path for path in stage if path in self.held] for stage in stages]
         later = {path for stage in named for path in stage}
         order = [*([path] for path in self.held if path not in later), *(stage for stage in named if stage)]
@@ -198,10 +181,12 @@ class ObjectTarget:
             obstore.put(object_client(self.location).store, self._key(RECEIPT_FILE), content)
 
     def discard(self, error: BaseException) -> None:
-        """Remove what was put, after an error; leave all where an object may yet appear."""
+        """Remove what was put, after an error; leave all where an object may yet appear, or the claim is lost."""
         if isinstance(error, UnsettledError):
             return
         with contextlib.suppress(StateStoreError, OSError):
+            if not all(claim.is_held() for claim in self.claims):
+                return  # what is there may be of another edit
             last = [path for path in reversed(self.held) if path in self.put]
             for names in (last, sorted(self.put.difference(last)), [UNFINISHED_FILE]):
                 self.storage.delete_many(names)
@@ -277,26 +262,3 @@ def new_objects(location: Location) -> Iterator[ObjectTarget]:
     except BaseException as error:
         target.discard(error)
         raise
-
-
-def refuse_objects(location: Location) -> None:
-    """Raise InvalidInputError TARGET_EXISTS where there is an object, or a folder with some, at a location."""
-    names = names_at(location)
-    if UNFINISHED_FILE in names:
-        _refuse_claimed(location)
-    if names or (location.path and ObjectStorage(location.parent).look(location.name) is not None):
-        raise target_exists(str(location))
-
-
-def _refuse_claimed(location: Location) -> NoReturn:
-    """Raise for a place where another edit has begun."""
-    who = ""
-    with contextlib.suppress(StateStoreError, ValueError, KeyError, TypeError):
-        about = json.loads(ObjectStorage(location).read(UNFINISHED_FILE))
-        who = f" by process {int(about['process'])} on {str(about['host'])[:80]!r} at {format_time(int(about['time']))}"
-    raise InvalidInputError(
-        ErrorCode.TARGET_EXISTS,
-        f"{location}: an edit to this target was begun{who}, and has not ended: {UNFINISHED_FILE} is there, and "
-        f"the rest may not be whole. Wait for that edit, or if it was killed, remove all objects below {location}/, or "
-        "name another target",
-    )

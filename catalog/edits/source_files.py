@@ -17,15 +17,15 @@ from typing import Any
 from statestore.catalog.edits.target_errors import source_changed
 from statestore.formats.edits import CopiedFile
 from statestore.formats.engine import Source
-from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.folder import Folder
+from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
-from statestore.formats.places.locations import Location, bucket_of, no_access, parse_location
+from statestore.formats.places.locations import no_access
+from statestore.formats.places.s3_objects import s3_object
 
 MOST_TOLD = 3
-Seen = tuple[int, int | None, int]
-"""Size, time of modification and number of a file."""
+Seen = tuple[int, int | None, int | str]
+"""Size, time of modification and number of a file; of an object of S3 its entity tag in place of the number."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,17 @@ class SourceFiles:
             raise source_changed([*told[:MOST_TOLD], *([f"and {left} more"] if left > 0 else [])])
 
 
-def place_of(source: Source) -> Location | None:
-    """Return the folder or file of a source, without its options; None for one that has none, such as topics of a
-    broker."""
-    try:
-        return parse_location(source.path)
-    except InvalidInputError:
-        return None
-
-
 def local_root(source: Source) -> Path | None:
     """Return the local folder or file of a source; None for one elsewhere."""
-    location = place_of(source)
+    location = source.place
     return Path(location.path) if location is not None and location.is_local else None
 
 
 def files_of(source: Source) -> SourceFiles:
-    """Return the files below a local source, hidden ones, too; of one elsewhere none."""
+    """Return the files below the place of a source, hidden ones, too. Raises InvalidInputError NO_ACCESS."""
     root = local_root(source)
     if root is None:
-        return SourceFiles(None, {})
+        return SourceFiles(None, {} if source.place is None else _objects_at(folder_at(source.place)))
     found: dict[str, Seen] = {}
     with disk_errors("list", root):
         if not root.is_dir():
@@ -99,12 +90,9 @@ def _seen(status: os.stat_result) -> Seen:
     return size, status.st_mtime_ns, status.st_ino
 
 
-def with_copied(listed: SourceFiles, place: Location | None, files: Iterable[CopiedFile]) -> SourceFiles:
-    """Return the listing with what it does not cover of a source at ``place``: the files of a folder in another
-    storage, all of them if one is copied, and of other folders those that are copied."""
+def with_copied(listed: SourceFiles, files: Iterable[CopiedFile]) -> SourceFiles:
+    """Return the listing with what it does not cover: of other folders the files that are copied."""
     found = dict(listed.found)
-    base = None if place is None or place.is_local else _path_in_storage(place)
-    whole: dict[str, Folder] = {}
     root = None if listed.root is None else os.path.realpath(listed.root)
 
     @cache
@@ -118,12 +106,8 @@ def with_copied(listed: SourceFiles, place: Location | None, files: Iterable[Cop
         folder = file.folder
         if folder.is_local and listed.root is not None and is_listed(folder.path):
             continue
-        if base is not None and not folder.is_local and f"{folder.path}/".startswith(f"{base}/"):
-            whole[base] = folder
-        else:
+        if f"{folder.path}/{file.name}" not in listed.found:
             folders.setdefault(folder.path, (folder.fresh(), set()))[1].add(file.name)
-    for path, folder in whole.items():
-        found |= _files_below(folder, path)
     for path, (folder, names) in folders.items():
         for entry in folder.entries():
             if entry.base_name in names:
@@ -131,19 +115,20 @@ def with_copied(listed: SourceFiles, place: Location | None, files: Iterable[Cop
     return SourceFiles(listed.root, found)
 
 
-def _path_in_storage(place: Location) -> str:
-    """The path by which pyarrow knows a location: with the bucket before it."""
-    bucket = bucket_of(place)
-    return f"{bucket}/{place.path}".rstrip("/") if bucket else place.path
+def _objects_at(folder: Folder) -> dict[str, Seen]:
+    """Return the files at and below a path of another storage. Raises InvalidInputError NO_ACCESS.
 
-
-def _files_below(folder: Folder, path: str) -> dict[str, Seen]:
-    """Return the files below a path in the storage of a folder. Raises InvalidInputError NO_ACCESS."""
+    An entity tag tells objects of one size apart that were put within one second, which is what S3 tells of times.
+    """
     import pyarrow.fs as pafs
 
     storage: Any = folder.filesystem
     try:
-        listed = storage.get_file_info(pafs.FileSelector(path, allow_not_found=True, recursive=True))
+        found = [storage.get_file_info(folder.path)]
+        known = s3_object(storage, folder.path)
+        if found[0].type != pafs.FileType.File and known is not None:
+            return {path: (size, time_ns, tag) for path, size, time_ns, tag in known.below()}
+        found += storage.get_file_info(pafs.FileSelector(folder.path, allow_not_found=True, recursive=True))
     except STORAGE_ERRORS as error:
-        raise no_access(path, error) from error
-    return {info.path: (info.size or 0, info.mtime_ns, 0) for info in listed if info.type == pafs.FileType.File}
+        raise no_access(folder.path, error) from error
+    return {info.path: (info.size or 0, info.mtime_ns, 0) for info in found if info.type == pafs.FileType.File}

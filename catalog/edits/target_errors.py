@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from statestore.catalog.edits.receipt import RECEIPT_FILE
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError
+from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError, StorageError
 
 
 def wrong_plan(target: str, what: str) -> StateStoreError:
@@ -20,9 +20,11 @@ def wrong_plan(target: str, what: str) -> StateStoreError:
 
 @contextlib.contextmanager
 def of_target(path: str) -> Iterator[None]:
-    """Raise EDIT_DIFFERS for a target that cannot be read again."""
+    """Raise EDIT_DIFFERS for a target that cannot be read again, but not for a full disk or a store that is silent."""
     try:
         yield
+    except StorageError:
+        raise
     except (StateStoreError, OSError, ValueError, KeyError) as error:
         raise wrong_plan(path, f"it cannot be read again ({error})") from error
 

@@ -33,7 +33,7 @@ def target_location(target: str | os.PathLike[str]) -> Location:
     if location.is_local:
         refuse_existing(location.path)
     elif is_object_store(location):
-        from statestore.catalog.edits.object_target import refuse_objects
+        from statestore.catalog.edits.object_claim import refuse_objects
 
         refuse_objects(location)
     else:

@@ -20,7 +20,6 @@ from statestore.formats.values.equal_hashes import first_of_each, numbered
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 
-
 HASHED_AT_ONCE = 1 << 17
 """Rows whose keys are hashed together."""
 

@@ -120,6 +120,10 @@ class FlinkSource(Source):
         return str(self.location)
 
     @property
+    def place(self) -> Location:
+        return self.location
+
+    @property
     def identity(self) -> str:
         return self.job
 

@@ -62,6 +62,10 @@ class ApplicationSource(Source):
         return str(self.location)
 
     @property
+    def place(self) -> Location:
+        return self.location
+
+    @property
     def identity(self) -> str:
         process = self.application.process
         return f"{self.application.name}/{process}" if process else self.application.name

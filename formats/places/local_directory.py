@@ -169,11 +169,18 @@ def _remove_unless_held(path: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Rename the directory to a name that marks it for removal, then remove it.
 
-    A process that dies on the way may have removed the lock and not the rest.
+    A process that dies on the way may have removed the lock and not the rest. Where nothing can be renamed, such as on
+    a full disk, the lock is removed last.
     """
     doomed = path.with_name(f"{_DEAD}{path.name.removeprefix(_NEW)}")
-    with contextlib.suppress(OSError):
+    try:
         path.rename(doomed)
+    except OSError:
+        doomed = path
+        with contextlib.suppress(OSError):
+            for each in path.iterdir():
+                if each.name != _LOCK:
+                    shutil.rmtree(each, ignore_errors=True)
     shutil.rmtree(doomed, ignore_errors=True)
 
 

@@ -119,6 +119,20 @@ class S3Object:
         with _os_errors():
             return cast(IO[bytes], _Chunks(iter(self._get().stream(min_chunk_size=_CHUNK))))
 
+    def below(self) -> Iterator[tuple[str, int, int, str]]:
+        """Yield path, size, time of change (epoch nanoseconds) and entity tag of each object below this name.
+
+        Raises OSError.
+        """
+        import obstore
+
+        bucket, _, key = self.path.partition("/")
+        with _os_errors():
+            for batch in obstore.list(self.store, prefix=key or None):
+                for item in batch:
+                    changed = int(item["last_modified"].timestamp()) * 10**9
+                    yield f"{bucket}/{item['path']}", item["size"], changed, item["e_tag"] or ""
+
     def _get(self, **options: Any) -> Any:
         import obstore
 

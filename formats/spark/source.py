@@ -115,6 +115,10 @@ class CheckpointSource(Source):
         return str(self.location)
 
     @property
+    def place(self) -> Location:
+        return self.location
+
+    @property
     def identity(self) -> str:
         return self.checkpoint.query_id
 

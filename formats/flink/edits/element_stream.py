@@ -29,7 +29,8 @@ class WrittenElements:
 
     def as_text(self) -> str:
         """Return the value as a text, which `of_text` reads."""
-        return json.dumps({"states": [[each.name, each.mode, each.offsets] for each in self.states], "bytes": self.bytes})
+        states = [[each.name, each.mode, each.offsets] for each in self.states]
+        return json.dumps({"states": states, "bytes": self.bytes})
 
     @staticmethod
     def of_text(text: str) -> WrittenElements:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from obstore.store import MemoryStore
 from support.object_stores.doubles import location_in
 
-from statestore.catalog.edits import object_copies, object_target
+from statestore.catalog.edits import object_claim, object_copies, object_target
 from statestore.catalog.edits.copied_files import copy_files
 from statestore.catalog.edits.object_target import ObjectTarget
 from statestore.catalog.edits.targets import new_target, refuse_around, target_location
@@ -209,7 +211,10 @@ def test_an_edit_that_has_not_ended_keeps_its_place(store: MemoryStore, place: L
     killed = ObjectTarget(place)
     killed.claim()
     write(killed, "state/1", b"1")
-    told = rf"was begun by process \d+ on '.*' at 20.*Z.*remove all objects below {place}/, or name another"
+    there = r"edit.unfinished is there, and 1 other object of 1 bytes, the last one put at 20.*Z, which may not be all"
+    todo = rf"Wait for that edit, or if it was killed, remove all objects below {place}/ "
+    todo += rf"\(aws s3 rm --recursive {place}/"
+    told = rf"was begun by process \d+ on '.*' at 20.*Z.*{there}. {todo}\), or name another"
     with pytest.raises(InvalidInputError, match=told), new_target(place):
         pass
     assert names(store) == {f"a/target/{UNFINISHED_FILE}", "a/target/state/1"}
@@ -218,13 +223,49 @@ def test_an_edit_that_has_not_ended_keeps_its_place(store: MemoryStore, place: L
         target_location(place.uri)
 
 
+def test_a_process_of_this_machine_that_has_ended_is_told(store: MemoryStore, place: Location) -> None:
+    """Of others nobody knows."""
+    process = subprocess.Popen(["sleep", "100"])
+    about = {"host": "here", "process": process.pid, "time": 0, "life": object_claim._life(process.pid)}
+    obstore.put(store, f"a/target/{UNFINISHED_FILE}", json.dumps(about).encode())
+    with pytest.raises(InvalidInputError, match=r"is there and nothing else\. Wait for that edit"):
+        target_location(place.uri)
+    process.kill()
+    process.wait()
+    with pytest.raises(InvalidInputError, match="That process has ended: remove all objects"):
+        target_location(place.uri)
+    elsewhere = str(about["life"]).replace("pid:", "pid:1")
+    for life in (None, 7, "", elsewhere):
+        obstore.put(store, f"a/target/{UNFINISHED_FILE}", json.dumps({**about, "life": life}).encode())
+        with pytest.raises(InvalidInputError, match="Wait for that edit"):
+            target_location(place.uri)
+    assert names(store) == {f"a/target/{UNFINISHED_FILE}"}
+
+
+@pytest.mark.parametrize("other", [None, b"another edit"])
+def test_an_edit_that_has_lost_its_claim_publishes_and_removes_nothing(
+    store: MemoryStore, place: Location, other: bytes | None
+) -> None:
+    """Somebody took it for a killed one, and may have begun another edit."""
+    with pytest.raises(ConflictError, match="was removed or replaced meanwhile") as raised, new_target(place) as target:
+        write(target, "state/1", b"1")
+        write(target.last_files, "commits/0", b"done")
+        obstore.delete(store, f"a/target/{UNFINISHED_FILE}")
+        if other is not None:
+            obstore.put(store, f"a/target/{UNFINISHED_FILE}", other)
+        target.publish(b"{}", (), None)
+    assert raised.value.code == ErrorCode.TARGET_EXISTS
+    left = {"a/target/state/1"} | ({f"a/target/{UNFINISHED_FILE}"} if other is not None else set())
+    assert names(store) == left
+
+
 def test_of_two_that_begin_at_once_one_wins(
     store: MemoryStore, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have seen nothing."""
     first = ObjectTarget(place)
     first.claim()
-    monkeypatch.setattr(object_target, "refuse_objects", lambda _: None)
+    monkeypatch.setattr(object_claim, "refuse_objects", lambda _: None)
     with pytest.raises(InvalidInputError, match="was begun by process"):
         ObjectTarget(place).claim()
     first.discard(KeyError())

@@ -167,24 +167,49 @@ def test_a_target_is_read_as_the_engine_reads_it(s3_server: S3Server, tmp_path: 
         statestore.edit(place, target)
 
 
-@pytest.mark.parametrize("step", ["copying", "verifying"])
-def test_a_source_that_changes_meanwhile_makes_no_target(s3_server: S3Server, tmp_path: Path, step: str) -> None:
-    """Also by an object that the edit would not have read: the next commit of a job that runs on."""
-    store, prefix = client(s3_server), f"changing/{step}"
-    upload(store, checkpoint_path("spark4.3.0-agg__hdfs"), f"{prefix}/source")
+def replaced(store: Client, path: str) -> None:
+    """Put another object of the same size, most likely within the second in which the first one was put."""
+    obstore.put(store, path, bytes(reversed(bytes(obstore.get(store, path).bytes()))))
+
+
+CHANGES: dict[str, tuple[str, str, Callable[[Client, str], object], str]] = {
+    "commit": (
+        "deltas", "copying", lambda store, root: obstore.put(store, f"{root}/commits/99", b"v1"), "commits/99 is new"
+    ),
+    "copied": ("deltas", "verifying", lambda store, root: replaced(store, f"{root}/metadata"), "metadata was written"),
+    "directory": (
+        "records", "verifying", lambda store, root: obstore.put(store, f"{root}/0_0/lock", b"x"), "0_0/lock is new"
+    ),
+    "savepoint": ("savepoint", "verifying", lambda store, root: replaced(store, f"{root}/_metadata"), "was written"),
+}  # fmt: skip
+"""What changes in a source, when, and what is told: also objects that the edit would not have read or copied."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_source_that_changes_meanwhile_makes_no_target(s3_server: S3Server, tmp_path: Path, change: str) -> None:
+    """Such as by the next commit of a job that runs on."""
+    name, step, make, told = CHANGES[change]
+    case, store, prefix = CASES[name], client(s3_server), f"changing/{change}"
+    place = case.place(tmp_path)
+    upload(store, case.root(place), f"{prefix}/source")
+    done: list[str] = []
 
     def listen(event: EditProgress) -> None:
-        if event.step == step:
-            obstore.put(store, f"{prefix}/source/commits/99", b"v1\n{}")
+        if event.step == step and not done:
+            done.append(change)
+            make(store, f"{prefix}/source")
 
     with (
-        pytest.raises(ConflictError, match="commits/99 is new"),
+        pytest.raises(ConflictError, match=told),
         statestore.edit(
-            s3_server.warehouse(f"{prefix}/source"), s3_server.warehouse(f"{prefix}/target"), progress=listen
+            s3_server.warehouse(f"{prefix}/source"),
+            s3_server.warehouse(f"{prefix}/target"),
+            progress=listen,
+            **case.options(tmp_path),
         ) as edit,
     ):
-        edit.sql("DELETE FROM state WHERE key.k = 'key-06-éé'")
-    assert objects(store, f"{prefix}/target") == {}
+        edit.sql(case.text)
+    assert done and objects(store, f"{prefix}/target") == {}
 
 
 def test_a_bucket_that_is_not_there_is_named(s3_server: S3Server) -> None:

@@ -3,6 +3,7 @@ touched."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -236,3 +237,17 @@ def test_directories_that_were_never_finished_go_unless_somebody_makes_them(temp
     remove_abandoned()
     assert {path.name for path in folder.iterdir()} == {held.path.name}
     held.remove()
+
+
+def test_a_directory_that_cannot_be_renamed_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk."""
+    directory = take_directory(tmp_path / "taken")
+    (directory.path / "files").mkdir()
+    (directory.path / "files" / "one").write_text("1")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    directory.remove()
+    assert list((tmp_path / "taken").iterdir()) == []
