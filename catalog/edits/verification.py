@@ -3,8 +3,8 @@
 Of every state, the rows of the target must be those of the source without those that the edit removes and with those
 that it adds. Both states stream by; of a row that differs the bag of rows tells, in whatever place it is. Where the
 engine knows which rows may differ (`EditPlan.differing_rows`), only these are read, and where it moves rows as they are
-stored, their bytes are compared and no row is decoded (`statestore.catalog.edits.stored_bags`). Whether the rows of the edit lie
-where the engine searches them is checked by look-ups (`statestore.catalog.edits.key_checks`).
+stored, their bytes are compared and no row is decoded (`statestore.catalog.edits.stored_bags`). Whether the rows of the
+edit lie where the engine searches them is checked by look-ups (`statestore.catalog.edits.key_checks`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ class WrittenElements:
 
     def as_text(self) -> str:
         """Return the value as a text, which `of_text` reads."""
-        return json.dumps({"states": [[each.name, each.mode, each.offsets] for each in self.states], "bytes": self.bytes})
+        return json.dumps(
+            {"states": [[each.name, each.mode, each.offsets] for each in self.states], "bytes": self.bytes}
+        )
 
     @staticmethod
     def of_text(text: str) -> WrittenElements:

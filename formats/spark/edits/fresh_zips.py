@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
+from statestore.formats.bytes.byte_columns import cells_of, gather
 from statestore.formats.edits import Target
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.folder import Folder
@@ -142,16 +141,9 @@ def _options(table_format: int) -> Options:
 def _written(batch: pa.RecordBatch) -> WriteBatch:
     made = WriteBatch(raw_mode=True)
     put = made.put
-    for key, value in zip(_cut(cells_of(batch.column(0))), _cut(cells_of(batch.column(1))), strict=True):
+    for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
         put(key, value)
     return made
-
-
-def _cut(cells: Cells) -> Iterator[bytes]:
-    """Yield the bytes of the cells, in a third of the time that `pa.Array.to_pylist` takes."""
-    data, ends = cells.content()
-    whole = data.tobytes()
-    return (whole[start:stop] for start, stop in pairwise(ends.tolist()))
 
 
 def _count_of(batch: pa.RecordBatch, prefixes: tuple[bytes, ...]) -> int:
