@@ -113,6 +113,33 @@ class StoredSide(ABC):
         """
 
 
+class MovedRows(ABC):
+    """The writing of a plan in two steps: tasks read parts of the source, and others write pieces of the target.
+
+    Between them rows go from any task to any other. Picklable, as an `EditPlan` is.
+    """
+
+    @abstractmethod
+    def sources(self) -> Sequence[Any]:
+        """Picklable parts to be read."""
+
+    @abstractmethod
+    def read(self, source: Any) -> Iterator[pa.RecordBatch]:
+        """Yield rows (destination: int32, key: binary, value: binary), each with the number of its target."""
+
+    @abstractmethod
+    def targets(self) -> Sequence[Any]:
+        """Picklable pieces to be written; their places are their numbers."""
+
+    @abstractmethod
+    def write(self, piece: Any, rows: Iterator[pa.RecordBatch], target: Target) -> Mapping[str, int]:
+        """Write a piece with its rows (key, value), which come in any order; return sizes as `EditPlan.write` does."""
+
+    @abstractmethod
+    def left(self) -> Sequence[Any]:
+        """The parts of the plan that are to be written by `EditPlan.write` besides."""
+
+
 class EditPlan(ABC):
     """The files that an engine writes for an edit. Small, picklable, without open files: tasks may write its parts."""
 
@@ -162,6 +189,13 @@ class EditPlan(ABC):
     @abstractmethod
     def write(self, part: Any, target: Target) -> Mapping[str, int]:
         """Write the files of a part; return their sizes by path below the target."""
+
+    def moved(self) -> MovedRows | None:
+        """The same writing for tasks between which rows move, where that makes more tasks than `parts`.
+
+        None, as by default: the parts are all that there is.
+        """
+        return None
 
     def noted(self, part: Any) -> str:
         """Return what `finish` needs of a part that `write` has written in this process, as a text such as JSON."""

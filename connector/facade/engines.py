@@ -6,7 +6,16 @@ A package that brings an engine names a module with an `Engine` called ``ENGINE`
 
 from __future__ import annotations
 
-from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, StoredSide, Target
+from statestore.formats.edits import (
+    CopiedFile,
+    EditedSource,
+    EditOptions,
+    EditPlan,
+    MovedRows,
+    StateEdit,
+    StoredSide,
+    Target,
+)
 from statestore.formats.engine import (
     DeltaPart,
     HoldsPast,
@@ -44,6 +53,7 @@ __all__ = [
     "JobInput",
     "KeyedOperator",
     "Location",
+    "MovedRows",
     "OperatorState",
     "Part",
     "RestoreCheck",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.compiled import I64, U64, Words, inlined, kernel, word
+from statestore.formats.kernels.compiled import I64, U64, Words, inlined, kernel, store_word, word
 
 _MIX = U64(0x9E3779B97F4A7C15)
 
@@ -107,3 +107,56 @@ def equal_bytes(data: Bytes, at: int, other: Bytes, behind: int, size: int) -> b
 @inlined
 def _equal(data: Bytes, a: int, size_a: int, b: int, size_b: int) -> bool:
     return size_a == size_b and equal_bytes(data, a, data, b, size_a)
+
+
+@inlined
+def _put_big_int32(data: Bytes, at: int, number: Any) -> None:
+    for i in range(4):
+        data[at + i] = (number >> (24 - 8 * i)) & 255
+
+
+@inlined
+def _copied(target: Bytes, at: int, source: Bytes, start: int, size: int) -> None:
+    i = 0
+    while i + 8 <= size:
+        store_word(target, at + i, word(source, start + i))
+        i += 8
+    while i < size:
+        target[at + i] = source[start + i]
+        i += 1
+
+
+@kernel
+def join_records(
+    keys: Bytes,
+    key_start: Ints,
+    key_size: Ints,
+    values: Bytes,
+    value_start: Ints,
+    value_size: Ints,
+    kind: int,
+    target: Bytes,
+) -> bool:
+    """Write records as `record_spans` reads them: the byte ``kind`` unless it is negative, the size of a key, the key,
+    the size of the value, the value.
+
+    Returns False if a key or a value lies outside of its bytes, or the records do not fill ``target``.
+    """
+    at = 0
+    front = 4 if kind < 0 else 5
+    for i in range(len(key_start)):
+        key, begin, value, first = key_size[i], key_start[i], value_size[i], value_start[i]
+        if key < 0 or begin < 0 or begin + key > len(keys) or value < 0 or first < 0 or first + value > len(values):
+            return False
+        if at + front + key + 4 + value > len(target):
+            return False
+        if kind >= 0:
+            target[at] = kind
+        at += front
+        _put_big_int32(target, at - 4, key)
+        _copied(target, at, keys, begin, key)
+        at += key
+        _put_big_int32(target, at, value)
+        _copied(target, at + 4, values, first, value)
+        at += 4 + value
+    return at == len(target)

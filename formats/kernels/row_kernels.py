@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.kernels.compiled import I64, Halves, half_word, kernel, store_word, word
+from typing import Any
+
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints, U32s
+from statestore.formats.kernels.compiled import I64, U64, Halves, half_word, inlined, kernel, store_word, word
 
 _MOST = 2**31 - 1
+_WHOLE = U64(0xFFFFFFFF)  # numba widens smaller numbers to 64 bits
 
 
 @kernel
@@ -114,4 +117,38 @@ def copy_spans(data: Bytes, start: Ints, offsets: Halves, target: Bytes) -> bool
         while at < end:
             target[at] = data[source + at]
             at += 1
+    return True
+
+
+@inlined
+def _turned(x: Any, bits: int) -> Any:
+    return ((x << U64(bits)) | (x >> U64(32 - bits))) & _WHOLE
+
+
+@inlined
+def _mixed(h: Any, k: Any) -> Any:
+    k = (_turned((k * U64(0xCC9E2D51)) & _WHOLE, 15) * U64(0x1B873593)) & _WHOLE
+    return (_turned(h ^ k, 13) * U64(5) + U64(0xE6546B64)) & _WHOLE
+
+
+@kernel
+def mix_cells(data: Bytes, start: Ints, size: Ints, known: Bools, state: U32s) -> bool:
+    """Add the bytes of each cell that is ``known`` to its state of Murmur3, as Spark does: words, then the last bytes
+    one by one as signed numbers. Returns False if a cell lies outside ``data``.
+    """
+    for i in range(len(start)):
+        if not known[i]:
+            continue
+        at, stop = start[i], start[i] + size[i]
+        if at < 0 or stop < at or stop > len(data):
+            return False
+        h = U64(state[i])
+        while at + 4 <= stop:
+            h = _mixed(h, half_word(data, at))
+            at += 4
+        while at < stop:
+            last = I64(data[at])
+            h = _mixed(h, U64(last - (last >> 7 << 8)) & _WHOLE)
+            at += 1
+        state[i] = h
     return True

@@ -111,7 +111,7 @@ def write_group(
     """
     operator = checkpoint.operator(group.operator_id)
     store = next(each for each in operator.stores if each.name == group.store)
-    form = _form_of(checkpoint, store, group.sources) if layout.provider == "rocksdb" else ZipForm(0)
+    form = base_form(checkpoint, store, group.sources, layout)
     sizes: dict[str, int] = {}
     bags: dict[str, RowBag] = {}
     with temporary_directory() as directory, ReroutedRows(directory) as rows:
@@ -119,13 +119,13 @@ def write_group(
             for number in group.sources:
                 edits = [each for each in group.edits if (each.partition, each.family) == (number, family.name)]
                 names = compared.get((group.operator_id, store.name, family.name), ())
-                bag = _bag(checkpoint, store, number, layout) if names else _no_bag
-                for moved, read in _moved(checkpoint, operator, store, family, number, layout, form, edits, bag):
+                bag = _bag(checkpoint, store, number, layout) if names else no_bag
+                for moved, read in moved_rows(checkpoint, operator, store, family, number, layout, form, edits, bag):
                     if moved is not None:
                         rows.add(*moved)
                     bags.update((name, bags.get(name, NO_ROWS) + read) for name in names)
         for number in group.targets:
-            sizes |= _write_base(checkpoint, store, number, rows, layout, form, target)
+            sizes |= write_base(checkpoint, store, number, rows.of(number), layout, form, target)
     return sizes, bags
 
 
@@ -133,7 +133,7 @@ Moved = tuple[Ints, Cells, Cells]
 """The new partition of rows, their keys and their values."""
 
 
-def _moved(
+def moved_rows(
     checkpoint: Checkpoint,
     operator: Operator,
     store: Store,
@@ -188,7 +188,8 @@ def _bag(checkpoint: Checkpoint, store: Store, number: int, layout: Layout) -> B
     return bag_in(checkpoint, store, framed=layout.provider != checkpoint.provider, partition=staying)
 
 
-def _no_bag(rows: StoredRows) -> RowBag:
+def no_bag(rows: StoredRows) -> RowBag:
+    """Return no bag, where none is asked for."""
     return NO_ROWS
 
 
@@ -197,8 +198,10 @@ def _of_family(keys: Cells, number: int) -> Cells:
     return joined_parts([repeated(family_prefix(number), len(keys)), bare], len(keys))
 
 
-def _form_of(checkpoint: Checkpoint, store: Store, sources: Sequence[int]) -> ZipForm:
+def base_form(checkpoint: Checkpoint, store: Store, sources: Sequence[int], layout: Layout) -> ZipForm:
     """The form of zips: that of a zip of these partitions, with the ids of all families."""
+    if layout.provider != "rocksdb":
+        return ZipForm(0)
     table_format = _table_format(checkpoint)
     form = ZipForm(table_format, _NEW_DOCUMENT if store.prefix_columns is not None else {})
     families: dict[str, int] = {}
@@ -257,16 +260,23 @@ _NEW_DOCUMENT = {
 """What Spark 4 says in the metadata of a zip of a store without families."""
 
 
-def _write_base(
-    checkpoint: Checkpoint, store: Store, number: int, rows: ReroutedRows, layout: Layout, form: ZipForm, target: Target
+def write_base(
+    checkpoint: Checkpoint,
+    store: Store,
+    number: int,
+    rows: Iterator[pa.RecordBatch],
+    layout: Layout,
+    form: ZipForm,
+    target: Target,
 ) -> Mapping[str, int]:
+    """Write the base of a partition with its rows, which come in any order; return sizes as `write_group` does."""
     where = f"state/{store.operator_id}/{number}{'' if store.name == DEFAULT_STORE else f'/{store.name}'}"
     version = checkpoint.batch.version
     if layout.provider == "hdfs":
         path = f"{where}/{version}.snapshot"
         size = 0
         with target.create(path) as stream:
-            for piece in packed(layout.codec, snapshot_pieces(rows.of(number))):
+            for piece in packed(layout.codec, snapshot_pieces(rows)):
                 stream.write(piece)
                 size += len(piece)
         return {path: size}
@@ -276,4 +286,4 @@ def _write_base(
         of_partition = stores[number]
         named = f"_{of_partition[store.number if len(of_partition) > 1 else 0]}"
     with temporary_directory() as directory:
-        return write_fresh_zip(directory, in_key_order(rows.of(number)), form, target, where, f"{version}{named}.zip")
+        return write_fresh_zip(directory, in_key_order(rows), form, target, where, f"{version}{named}.zip")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from statestore.formats.bytes.row_bags import RowBag, bags_of_text, text_of_bags
-from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, StateEdit, StoredSide, Target
+from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, MovedRows, StateEdit, StoredSide, Target
 from statestore.formats.engine import Source
 from statestore.formats.spark.based_partitions import Layout, PartitionGroup, groups_of, write_group
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Operator, Provider, Store
@@ -28,6 +28,7 @@ from statestore.formats.spark.edits.copied_files import copied_files
 from statestore.formats.spark.edits.packed_streams import codec_of
 from statestore.formats.spark.edits.rescaled_metadata import rescaled_metadata, rescaled_paths
 from statestore.formats.spark.edits.stored_edits import StoredEdit
+from statestore.formats.spark.moved_partitions import MovedPartitions
 from statestore.formats.spark.providers.partition_load import files_of_batch, open_partition
 from statestore.formats.spark.row_places import places_of
 from statestore.formats.spark.state_at import Shown, view_of
@@ -86,6 +87,10 @@ class SparkRescalePlan(CheckpointCopy):
     def write(self, part: PartitionGroup, target: Target) -> Mapping[str, int]:
         sizes, self.read[_read_by(part)] = write_group(self.checkpoint, part, self.layout, self.compared, target)
         return sizes
+
+    def moved(self) -> MovedRows | None:
+        layout = self.layout
+        return None if layout.partitions is None else MovedPartitions(self.checkpoint, layout, self.edits)
 
     def noted(self, part: PartitionGroup) -> str:
         return text_of_bags([self.read[_read_by(part)]])

@@ -34,6 +34,7 @@ def listed(title: str) -> dict[str, bool]:
         ("Rows that say when they were valid", engine.HoldsPast, engine.StateAt),
         ("Changes that the engine keeps", engine.DeltaPart, object),
         ("Edits", edits.EditPlan, object),
+        ("Rows that move between tasks", edits.MovedRows, object),
         ("Rows that are moved as they are", edits.StoredSide, object),
     ],
 )

@@ -8,13 +8,19 @@ gave it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError
 
 Work = Callable[[int], str]
+Read = Callable[[int], Iterator[pa.RecordBatch]]
+"""Function from a number to rows (destination: int32, key: binary, value: binary)."""
+Write = Callable[[int, Iterator[pa.RecordBatch]], str]
+"""Function from a destination and its rows (key, value) to an answer."""
 _KINDS: dict[str, type[StateStoreError]] = {kind.__name__: kind for kind in StateStoreError.__subclasses__()}
 
 
@@ -29,6 +35,13 @@ class TaskRuns(Protocol):
         """Return the answers of ``work`` to the numbers from 0 to ``count`` - 1, in their order.
 
         ``work`` can be pickled. Raises the error of a task that failed for good.
+        """
+
+    def move(self, read: Read, count: int, write: Write, destinations: int) -> list[str]:
+        """Read the rows of the numbers from 0 to ``count`` - 1 in tasks, and give all rows of each destination to one
+        task; return the answers of ``write`` by destination, also of those without rows.
+
+        Rows come in any order. Both functions can be pickled, and either may run again. Raises as `run`.
         """
 
 

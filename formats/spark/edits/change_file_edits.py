@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of
 from statestore.formats.bytes.crc32c import crc32c_of_cells
 from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.places.folder import Folder
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
@@ -102,6 +103,13 @@ def _records_of(kind: int, keys: Cells, values: Cells | None, typed: bool) -> by
     start = ends_of(front + _SIZE + keys.size + _SIZE + value_bytes)
     at = start[:-1]
     data = np.zeros(int(start[-1]), np.uint8)
+    if values is not None and is_loaded():
+        from statestore.formats.kernels.change_kernels import join_records
+
+        columns = keys.data, keys.start, keys.size, values.data, values.start, values.size
+        if not join_records(*columns, kind if typed else -1, data):
+            raise corrupt_row("found a key or a value outside of the bytes that were read")
+        return data.tobytes()
     if typed:
         data[at] = kind
     _place_sizes(data, at + front, keys.size)

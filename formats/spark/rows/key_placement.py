@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of, row_kernels
 from statestore.formats.bytes.hashed_words import mixed_words
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.murmur3 import finished, mixed
@@ -208,6 +208,12 @@ def _hashes_of_cells(cells: Cells, seed: Hashes, known: Bools) -> Hashes:
     """Hash bytes in Spark's own form, word by word of all cells at a time, then the last bytes as signed numbers."""
     words = cells.size // 4
     known &= cells.size <= _LONGEST
+    kernels = row_kernels()
+    if kernels is not None:
+        mixing = seed.copy()
+        if not kernels.mix_cells(cells.data, cells.start, cells.size, known, mixing):
+            raise IndexError("found a cell outside of the bytes that were read")
+        return finished(mixing, cells.size.astype(np.uint32))
     state = mixed_words(seed, cells, np.flatnonzero(known))
     for behind in range(3):
         rows = np.flatnonzero((cells.size % 4 > behind) & known)
