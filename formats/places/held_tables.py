@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
 from statestore.formats.places.disk_errors import disk_errors
 
+T = TypeVar("T")
 LARGE = 64 << 20
 """Bytes from which on a table is held in a file."""
 ROWS_AT_ONCE = 1 << 17
@@ -43,6 +45,13 @@ def held_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(first, schema)
 
 
+def held_batches(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """Return each of some batches with one schema, all in one file if they are large together. Raises as `held`."""
+    if sum(batch.nbytes for batch in batches) < LARGE // 8:
+        return batches
+    return _written(batches[0].schema, iter(batches), lambda reader: list(map(reader.get_batch, range(len(batches)))))
+
+
 def _both(first: deque[pa.RecordBatch], others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     while first:
         yield first.popleft()
@@ -50,6 +59,11 @@ def _both(first: deque[pa.RecordBatch], others: Iterator[pa.RecordBatch]) -> Ite
 
 
 def _mapped(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    return _written(schema, batches, lambda reader: reader.read_all())
+
+
+def _written(schema: pa.Schema, batches: Iterator[pa.RecordBatch], read: Callable[[pa.RecordBatchFileReader], T]) -> T:
+    """Return what is read of the file that holds the batches, as they are."""
     folder = tempfile.gettempdir()
     with disk_errors("write a temporary file in", folder):
         file = tempfile.TemporaryFile()  # noqa: SIM115 (a reader's errors are none of the disk's)
@@ -62,4 +76,4 @@ def _mapped(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         with disk_errors("write a temporary file in", folder):
             writer.close()
             file.flush()
-            return pa.ipc.open_file(pa.memory_map(f"/dev/fd/{file.fileno()}")).read_all()
+            return read(pa.ipc.open_file(pa.memory_map(f"/dev/fd/{file.fileno()}")))
