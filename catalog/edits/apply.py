@@ -42,6 +42,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import MAX_SMALL_BYTES
+from statestore.formats.places.held_tables import LARGE
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import in_order, processors
 
@@ -171,7 +172,7 @@ def _heard_rows(progress: Listener) -> Callable[[int], None]:
 
 
 def _in_columns(source: Source, version: int, edit: StateEdit) -> StateEdit:
-    """Return an edit with its rows in the columns of the state, as one chunk each."""
+    """Return an edit with its rows in the columns of the state, few of them in one chunk."""
     schema = columns_of(source, edit.state, version)
     sides = []
     for what, table in (("removed", edit.removed), ("added", edit.added)):
@@ -182,7 +183,8 @@ def _in_columns(source: Source, version: int, edit: StateEdit) -> StateEdit:
                 f"rows to be {what} in state {edit.state} of {source.path} have the columns {kinds}; expected "
                 f"{dict(zip(schema.names, schema.types, strict=True))}",
             )
-        sides.append(table.select(schema.names).combine_chunks())
+        rows = table.select(schema.names)
+        sides.append(rows.combine_chunks() if rows.nbytes < LARGE else rows)
     return replace(edit, removed=sides[0], added=sides[1])
 
 

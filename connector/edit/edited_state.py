@@ -20,6 +20,7 @@ from statestore.connector.edit.units import Units, one_array, unit_numbers
 from statestore.formats.engine import StateAt, WholePart
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.places.held_tables import held_rows
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import Query
@@ -140,7 +141,7 @@ class EditedState:
             if runs is not None and len(splits) > 1:
                 return rows_in_tasks(self.table, splits, query, kept or _every, self.schema, runs)
             found = in_order(of_split, splits, reading_threads())
-            return pa.Table.from_batches((batch for batches in found for batch in batches), schema=self.schema)
+            return held_rows(self.schema, (batch for batches in found for batch in batches))
 
         return again(once)
 

@@ -12,6 +12,7 @@ from statestore.formats.edits import StateEdit
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.places.held_tables import LARGE, held
 
 
 def net_edit(state: EditedState) -> StateEdit | None:
@@ -64,10 +65,11 @@ def _chosen(rows: pa.Table, numbers: Ints, changed: Bools, first: Ints) -> pa.Ta
     firsts = first[numbers[mine]]
     if (firsts[1:] >= firsts[:-1]).all():  # as almost always
         if len(mine) and mine[-1] - mine[0] == len(mine) - 1:
-            return rows.slice(mine[0], len(mine))
+            found = rows.slice(mine[0], len(mine))
+            return found.combine_chunks() if found.nbytes < LARGE else found
     else:
         mine = mine[np.argsort(firsts, kind="stable")]
-    return rows.take(pa.array(mine)).combine_chunks()
+    return held(rows.take(pa.array(mine)).combine_chunks())
 
 
 def _by_units(numbers: Ints, units: Bools) -> Ints:

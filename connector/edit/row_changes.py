@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from statestore.connector.edit.edited_state import EditedState
 from statestore.connector.edit.fitted_values import in_type, with_rows, with_values
-from statestore.connector.edit.units import one_array, repeated_row
+from statestore.connector.edit.units import in_pieces, one_array, repeated_row
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kernels.arrays import Ints
@@ -77,7 +77,7 @@ def _check_present(state: EditedState, column: pa.Array, path: Path) -> None:
 
 
 def delete_rows(state: EditedState, rows: Ints) -> None:
-    """Remove rows."""
+    """Remove rows; a number may be given several times."""
     if not len(rows):
         return
     kept = np.ones(state.now.num_rows, np.bool_)
@@ -92,8 +92,14 @@ def insert_rows(state: EditedState, rows: pa.Table) -> None:
     """
     if not rows.num_rows:
         return
-    typed = [_stored(state, field.name, in_type(one_array(rows.column(field.name)), field.type)) for field in state.own]
-    rows = pa.Table.from_arrays(typed, schema=state.own)
+
+    def typed(some: pa.Table) -> pa.Table:
+        columns = [
+            _stored(state, field.name, in_type(one_array(some.column(field.name)), field.type)) for field in state.own
+        ]
+        return pa.Table.from_arrays(columns, schema=state.own)
+
+    rows = in_pieces(rows, typed, state.own)
     state.load(rows)
     if state.is_keyed:
         _check_new(state, rows)

@@ -21,7 +21,7 @@ from statestore.connector.edit.fitted_values import fitted, in_type
 from statestore.connector.edit.named_rows import BY_CHANCE, Columns, Path, load_named, query_of, spelled, type_at
 from statestore.connector.edit.row_changes import delete_rows, insert_rows, key_text, set_values
 from statestore.connector.edit.statements import Assignment, Delete, Insert, Target, Text, Update
-from statestore.connector.edit.units import one_array, repeated_row
+from statestore.connector.edit.units import in_pieces, one_array, repeated_row
 from statestore.connector.edit.written_names import WrittenNames
 from statestore.connector.sql.sql_statement import located, replace_table
 from statestore.formats.error_codes import ErrorCode
@@ -62,7 +62,7 @@ def run_delete(editing: Editing, text: Text, delete: Delete) -> None:
     sources, with_ = delete.sources, delete.with_
     delete = WrittenNames(columns, lambda: names_in(editing, text, sources, with_)).delete(delete)
     load_meant(editing, text, state, delete)
-    delete_rows(state, np.unique(numbers_of(over_rows(editing, text, state, delete, [_number(delete.target)]))))
+    delete_rows(state, numbers_of(over_rows(editing, text, state, delete, [_number(delete.target)])))
 
 
 def run_insert(editing: Editing, text: Text, insert: Insert) -> None:
@@ -112,8 +112,13 @@ def _is_by_chance(statement: Update | Delete) -> bool:
 def as_units(state: EditedState, found: pa.Table) -> pa.Table:
     """Return rows of the columns of the unit in the types that they have in the state."""
     fields = [state.schema.field(name) for name in state.unit]
-    columns = [in_type(one_array(each), field.type) for each, field in zip(found.columns, fields, strict=True)]
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    schema = pa.schema(fields)
+
+    def typed(some: pa.Table) -> pa.Table:
+        columns = [in_type(one_array(each), field.type) for each, field in zip(some.columns, fields, strict=True)]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    return in_pieces(found, typed, schema)
 
 
 def over_rows(
@@ -218,12 +223,19 @@ def whole_rows(
             target.position,
         )
     wanted = pa.schema([state.own.field(name) for name in given])
-    rows = fitted(found.select(list(given.values())), wanted, state.name, editing.connection)
-    cells = [
-        one_array(rows.column(field.name)) if field.name in given else pa.nulls(rows.num_rows, field.type)
-        for field in state.own
-    ]
-    return pa.Table.from_arrays(cells, schema=pa.schema([field.with_nullable(True) for field in state.own]))
+    whole = pa.schema([field.with_nullable(True) for field in state.own])
+
+    def of_some(some: pa.Table) -> pa.Table:
+        rows = fitted(some, wanted, state.name, editing.connection)
+        return pa.Table.from_arrays(
+            [
+                one_array(rows.column(field.name)) if field.name in given else pa.nulls(rows.num_rows, field.type)
+                for field in whole
+            ],
+            schema=whole,
+        )
+
+    return in_pieces(found.select(list(given.values())), of_some, whole)
 
 
 def _given_columns(

@@ -5,7 +5,7 @@ Units are compared as engines compare keys, by their bits: 0.0 and -0.0 are two,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,13 +15,11 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.places.held_tables import ROWS_AT_ONCE, held_rows
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.equal_hashes import first_of_each, numbered
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
-
-HASHED_AT_ONCE = 1 << 17
-"""Rows whose keys are hashed together."""
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -29,6 +27,14 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.array([], column.type), *column.chunks])
+
+
+def in_pieces(rows: pa.Table, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return rows changed some at a time, as the columns ``schema``; very many are not held in memory (`held`)."""
+    if rows.num_rows <= ROWS_AT_ONCE:
+        return change(rows)
+    pieces = (pa.Table.from_batches([batch]) for batch in rows.to_batches(max_chunksize=ROWS_AT_ONCE))
+    return held_rows(schema, (batch for piece in pieces for batch in change(piece).to_batches()))
 
 
 _Numbered = tuple[pa.Table | pa.RecordBatch, Ints]
@@ -47,7 +53,7 @@ class _Cells:
         rows = rows.select(list(unit))
         if not unit:
             return _Cells(rows, np.zeros(rows.num_rows, np.uint64))
-        batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=HASHED_AT_ONCE)
+        batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=ROWS_AT_ONCE)
         hashes = [hash_keys(_by_bits(batch)) for batch in batches if batch.num_rows]
         return _Cells(rows, np.concatenate([np.empty(0, np.uint64), *hashes]))
 
@@ -65,8 +71,8 @@ def equal_rows(one: _Numbered, other: _Numbered, *, in_order: bool = False) -> I
     ``in_order``: maps with other orders of their entries are not equal.
     """
     (mine, rows), (theirs, others) = one, other
-    for at in range(0, len(rows), HASHED_AT_ONCE):
-        some = slice(at, at + HASHED_AT_ONCE)
+    for at in range(0, len(rows), ROWS_AT_ONCE):
+        some = slice(at, at + ROWS_AT_ONCE)
         pairs = mine.take(pa.array(rows[some])), theirs.take(pa.array(others[some]))
         every = np.arange(len(rows[some]))
         left, right = (_by_bits(each, in_order=in_order) for each in pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -45,6 +45,7 @@ from statestore.connector.sql.sql_statement import (
 from statestore.connector.sql.struct_keys import compare_fields
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, StateStoreError, UnsupportedError
+from statestore.formats.places.held_tables import ROWS_AT_ONCE, held_rows
 from statestore.formats.state_table import Query, StateTable
 
 
@@ -82,8 +83,17 @@ def select_on_duckdb(
     warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, tree: exp.Query, text: str, opened: Opened
 ) -> pa.Table:
     """Run a query that was made of a part of the statement ``text`` on a connection of its own, as `read_on_duckdb`
-    does. ``opened`` finds tables first. The tree is changed."""
-    return _Run(warehouse, connection, external=False, only_reads=True, opened=opened).answer_tree(tree, text)
+    does. ``opened`` finds tables first. The tree is changed. An answer of very many rows is held in a file."""
+    run = _Run(warehouse, connection, external=False, first=_EveryRow(), only_reads=True, opened=opened)
+    return run.answer_tree(tree, text)
+
+
+class _EveryRow:
+    """Takes all rows of an answer."""
+
+    def of(self, relation: duckdb.DuckDBPyRelation) -> pa.Table:
+        reader = relation.to_arrow_reader(ROWS_AT_ONCE)
+        return held_rows(reader.schema, _batches_of(reader))
 
 
 _READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI)
@@ -417,15 +427,24 @@ class FirstRows:
         """Return the first rows of a relation. Raises duckdb.Error, also for errors of later rows."""
         kept: list[pa.RecordBatch] = []
         self.total = 0
+        reader = relation.to_arrow_reader(BATCH_ROWS)
+        for batch in _batches_of(reader):
+            if self.total < self.most:
+                kept.append(batch.slice(0, self.most - self.total))
+            self.total += batch.num_rows
+        return pa.Table.from_batches(kept, schema=reader.schema)
+
+
+def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an answer. Raises duckdb.Error."""
+    while True:
         try:
-            reader = relation.to_arrow_reader(BATCH_ROWS)
-            for batch in reader:
-                if self.total < self.most:
-                    kept.append(batch.slice(0, self.most - self.total))
-                self.total += batch.num_rows
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
         except (OSError, pa.ArrowException) as error:
             raise error_of_duckdb(str(error)) from error
-        return pa.Table.from_batches(kept, schema=reader.schema)
+        yield batch
 
 
 def error_of_duckdb(said: str) -> duckdb.Error:

@@ -7,8 +7,8 @@ for a key only where its hash says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.places.held_tables import held_batches
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
@@ -29,6 +30,7 @@ from statestore.formats.spark.edits.stored_edits import StoredEdit
 from statestore.formats.spark.misplaced_keys import placement_check
 from statestore.formats.spark.providers.partition_load import open_partition, rows_of_keys, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
+from statestore.formats.spark.some_partitions import some_partitions
 from statestore.formats.spark.state_encoding import (
     EncodedKeys,
     EncodedRows,
@@ -82,13 +84,25 @@ def stored_edits(
     """
     state = f"state {edit.state} of {checkpoint.root.path}"
     rows = [as_shown(state_view, each, state) for each in (edit.removed, edit.added)]
-    try:
-        removed = _removed(checkpoint, state_view, rows[0], encode_keys(checkpoint, state_view, rows[0]))
-        added = _added(checkpoint, state_view, rows[1], encode_rows(checkpoint, state_view, rows[1]))
-    except UnsupportedError as error:  # no rule says the places of rows; those that are stored can be found
-        removed, added = _searched(checkpoint, state_view, rows[0], rows[1], error)
-    late = _check_late(checkpoint, state_view, removed, added, state, options)
-    return _by_partition(checkpoint, state_view, edit.state, removed, added, alone=True), late
+    found: list[StoredEdit] = []
+    late = 0
+    for gone, come in some_partitions(checkpoint, state_view, rows[0], rows[1]):
+        try:
+            removed = _removed(checkpoint, state_view, gone, encode_keys(checkpoint, state_view, gone))
+            added = _added(checkpoint, state_view, come, encode_rows(checkpoint, state_view, come))
+        except UnsupportedError as error:  # no rule says the places of rows; those that are stored can be found
+            removed, added = _searched(checkpoint, state_view, gone, come, error)
+        late += _late(checkpoint, state_view, removed, added)
+        found += _held(_by_partition(checkpoint, state_view, edit.state, removed, added, alone=True))
+    return found, _notes_of_late(checkpoint, state, late, options)
+
+
+def _held(edits: Sequence[StoredEdit]) -> Iterator[StoredEdit]:
+    """Yield edits of stored rows, which are in a file where they are large."""
+    puts = held_batches([edit.put for edit in edits])
+    erased = held_batches([pa.RecordBatch.from_arrays([edit.erased], ["key"]) for edit in edits])
+    for edit, put, keys in zip(edits, puts, erased, strict=True):
+        yield replace(edit, put=put, erased=keys.column(0))
 
 
 def following_edits(
@@ -292,19 +306,22 @@ def check_places(checkpoint: Checkpoint, view: StateView, partition: int, state:
         )
 
 
-def _check_late(
-    checkpoint: Checkpoint, view: StateView, removed: _Keyed, added: _Stored, state: str, options: EditOptions
-) -> Sequence[str]:
+def _late(checkpoint: Checkpoint, view: StateView, removed: _Keyed, added: _Stored) -> int:
+    """Return how many added rows the watermark removes at once."""
     watermark = next_watermark(checkpoint)
     late = late_rows(view, added.rows, watermark)
     if not late.any():
-        return ()
+        return 0
     # Rows that the watermark is about to remove, and with them to emit, may be repaired before.
     were_late = removed.keys.filter(arrow_numbers(late_rows(view, removed.rows, watermark)))
     late &= ~bools(pc.is_in(added.keys, value_set=were_late))
-    count = int(np.count_nonzero(late))
+    return int(np.count_nonzero(late))
+
+
+def _notes_of_late(checkpoint: Checkpoint, state: str, count: int, options: EditOptions) -> Sequence[str]:
     if not count:
         return ()
+    watermark = next_watermark(checkpoint)
     what = f"{count} added rows are older than the watermark, {watermark} ms, and the next batch removes them"
     if options.allow_late:
         return (f"{state}: {what}.",)

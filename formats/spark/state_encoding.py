@@ -122,10 +122,15 @@ def encode_rows_in(
         return _rows(checkpoint, state_view, keys, _shown_values(state_view, rows))
 
 
-def places_of(checkpoint: Checkpoint, state_view: StateView, rows: pa.Table) -> Ints:
-    """The partition where the query looks for each row, by its key as it is shown. Raises as `encode_rows`."""
+def places_of(
+    checkpoint: Checkpoint, state_view: StateView, rows: pa.Table | pa.RecordBatch, *, new: bool = False
+) -> Ints:
+    """The partition where the query looks for each row, by its key as it is shown, or as it stores that of a ``new``
+    row. Raises as `encode_rows`."""
     with _named(state_view):
-        return _places(checkpoint, state_view, _shown_keys(state_view, rows), rows.num_rows)
+        key = _shown_keys(state_view, rows)
+        key = _stored_zeros(checkpoint, state_view, key) if new else key
+        return _places(checkpoint, state_view, key, rows.num_rows)
 
 
 def encode_keys_in(checkpoint: Checkpoint, state_view: StateView, rows: pa.Table, partition: Ints) -> Cells:

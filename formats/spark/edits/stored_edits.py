@@ -70,6 +70,9 @@ def by_partition(edits: Iterable[StoredEdit]) -> list[PartitionEdit]:
 
 
 def _joined(operator_id: int, store: str, partition: int, edits: list[StoredEdit]) -> PartitionEdit:
+    if len(edits) == 1:
+        (edit,) = edits
+        return PartitionEdit(operator_id, store, partition, edit.put, edit.erased, edit.bytes)
     columns = [pa.concat_arrays([edit.put.column(number) for edit in edits]) for number in range(2)]
     put = pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)
     erased = pa.concat_arrays([edit.erased for edit in edits])
