@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from support.checkpoints.running_queries import LAYOUTS, PREFIX, ROCKSDB, conf, content, opened, rows_of, run
+from support.checkpoints.running_queries import LAYOUTS, ROCKSDB, conf, content, opened, rows_of, run
 from support.parameters import mostly_slow
 from support.spark_release import RELEASE
 
@@ -322,7 +322,7 @@ class Joined(Model):
             ]
             rows.remove(gone)
             changed[1] += 5000
-            new = ["fresh", 9999, self.clock + 300, False]
+            new: list[Any] = ["fresh", 9999, self.clock + 300, False]
             rows.append(new)
             made += [
                 f'DELETE FROM "{side}" WHERE {conditions[0]}',
@@ -358,7 +358,7 @@ def drawn(seed: int) -> tuple[type[Model], str, str, dict[str, str]]:
     draw = random.Random(f"layout {seed}")
     job, way = JOBS[seed % len(JOBS)], draw.choice(list(WAYS))
     layout = draw.choice(list(LAYOUTS)) if seed else "deltas"
-    settings = {**LAYOUTS[layout], f"{PREFIX}minDeltasForSnapshot": "2", "spark.sql.shuffle.partitions": "3"}
+    settings = {**LAYOUTS[layout], "spark.sql.shuffle.partitions": "3"}
     if job is Joined:
         formats = ["2", "3", "4"][: 3 if RELEASE >= (4, 3) else 2 if RELEASE >= (4, 1) else 1]
         settings[JOIN_FORMAT] = draw.choice(formats if ROCKSDB.items() <= settings.items() else ["2"])
