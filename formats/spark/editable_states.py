@@ -20,6 +20,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, rea
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, VOID, Field, StructOf
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView
+from statestore.formats.spark.key_lookup import SESSION_START, is_session
 
 _ALONE = (
     "stateStoreSave",
@@ -67,7 +68,8 @@ def _reason(operator: Operator, view: StateView) -> tuple[str, str] | None:
         return _reason_of_variable(view)
     if operator.name not in _ALONE or not view.user:
         return f"its operator is {operator.name or 'unknown'}", f"expected one of {', '.join(filter(None, _ALONE))}"
-    if view.store.prefix_columns is None and any(field.name == "sessionStartTime" for field in view.family.key.fields):
+    is_unknown = view.store.prefix_columns is None and SESSION_START in view.family.key.names
+    if is_unknown and not is_session(view.store, view.family):
         return "Spark 3.5 did not record how its keys are stored", "let Spark 4.0 or later run a batch of the query"
     return None
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
+from statestore.formats.spark.checkpoint.schema_files import FamilySchema, KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.stored_rows import KeyBounds
@@ -142,9 +142,22 @@ def _hashed_columns(state_view: StateView) -> int:
         return len([name for name in names if name not in JOIN_COLUMNS])
     if store.has_families:
         return len(names)
-    if store.prefix_columns is None:  # without the metadata of Spark 4 a session window shows in its key only
-        return 0 if SESSION_START in names else len(names)
+    if store.prefix_columns is None and SESSION_START in names:  # without the metadata of Spark 4
+        return len(names) - 1 if is_session(store, state_view.family) else 0
     return store.prefix_columns or len(names)
+
+
+def is_session(store: Store, family: FamilySchema) -> bool:
+    """Return whether rows are those of session windows, which Spark 3.5 tells by their columns alone.
+
+    Such a value is the row itself: the window, and all columns of the key but the start. Other operators of that
+    release keep no columns of keys in values, or all of them.
+    """
+    names = family.value.names
+    if store.prefix_columns is not None or family.key.names[-1:] != (SESSION_START,) or SESSION_START in names:
+        return False
+    windows = [field.type for field in family.value.fields if isinstance(field.type, StructOf)]
+    return {*family.key.names[:-1]} <= {*names} and any(kind.names == ("start", "end") for kind in windows)
 
 
 def _choices(state_view: StateView, filters: Sequence[Filter]) -> list[Choice]:

@@ -29,7 +29,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
 )
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView, state_views
-from statestore.formats.spark.key_lookup import JOIN_COLUMNS, SESSION_START
+from statestore.formats.spark.key_lookup import JOIN_COLUMNS, is_session
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.key_placement import partitions_of
 from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys
@@ -43,7 +43,6 @@ _TIMERS = ("$procTimers", "$eventTimers")
 _TTL = "$ttl_"
 _OF_LISTS = ("$rowCounter_", "$min_", "$count_")
 _MAP = "MapState"
-_OF_SESSION = "session_window"
 _BEFORE_METADATA_JOIN = ("-keyToNumValues", "-keyWithIndexToValue")
 
 
@@ -115,7 +114,7 @@ def key_encoder(store: Store, family: FamilySchema, *, bare: bool) -> KeyEncoder
         return family.encoder
     if store.prefix_columns is not None:
         return KeyEncoder("prefix", store.prefix_columns) if store.prefix_columns > 0 else family.encoder
-    return KeyEncoder("prefix", len(family.key.fields) - 1) if _is_session(store, family) else family.encoder
+    return KeyEncoder("prefix", len(family.key.fields) - 1) if is_session(store, family) else family.encoder
 
 
 def bytes_for_texts(schema: StructOf) -> StructOf:
@@ -143,12 +142,6 @@ def _view(checkpoint: Checkpoint, operator: Operator, store: Store, family: Fami
     raise AssertionError(family.name)  # each family has a view
 
 
-def _is_session(store: Store, family: FamilySchema) -> bool:
-    """Return whether rows are those of a session window, which Spark 3.5 tells by their columns alone."""
-    last = family.key.names[-1:] == (SESSION_START,)
-    return store.prefix_columns is None and last and _OF_SESSION in family.value.names
-
-
 Chosen = tuple[tuple[int, ...], tuple[int, ...]]
 """Numbers of columns of a key; if one, those of the fields within it, from one struct to the next."""
 
@@ -164,7 +157,7 @@ def _columns(operator: Operator, store: Store, family: FamilySchema, where: str)
         raise not_editable(f"{where}: by what its rows are placed is not known here, of operator {operator.name!r}")
     if store.prefix_columns:
         return tuple(range(store.prefix_columns)), ()
-    return (tuple(range(len(names) - 1)), ()) if _is_session(store, family) else every
+    return (tuple(range(len(names) - 1)), ()) if is_session(store, family) else every
 
 
 def _columns_of_function(operator: Operator, family: FamilySchema, where: str) -> Chosen:

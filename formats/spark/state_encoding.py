@@ -46,8 +46,9 @@ from statestore.formats.spark.checkpoint.spark_schema import (
 )
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView, has_one_zero, state_fields
-from statestore.formats.spark.key_lookup import SESSION_START, placed_columns
+from statestore.formats.spark.key_lookup import SESSION_START, is_session, placed_columns
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, family_of, open_partition
+from statestore.formats.spark.row_places import key_encoder
 from statestore.formats.spark.rows.avro_encoding import ordering_parts, record_parts, with_id
 from statestore.formats.spark.rows.key_placement import partitions_of
 from statestore.formats.spark.rows.row_framing import (
@@ -284,14 +285,13 @@ def _keys(checkpoint: Checkpoint, state_view: StateView, key: list[pa.Array], pa
     if "key" in family.opaque:
         return EncodedKeys(partition, joined_parts([cells_of(key[0])], rows))
     form = _form(checkpoint, state_view)
-    encoder = recorded_encoder(state_view, form.bare)
-    if encoder is None:
-        if SESSION_START in family.key.names:
-            raise not_editable(
-                "nothing says how its keys are stored, as Spark 3.5 writes no metadata of operators, and a column "
-                "looks like the start of a session window; leave it as it is"
-            )
-        encoder = family.encoder
+    is_unrecorded = SESSION_START in family.key.names and recorded_encoder(state_view, form.bare) is None
+    if is_unrecorded and not is_session(state_view.store, family):
+        raise not_editable(
+            "nothing says how its keys are stored, as Spark 3.5 writes no metadata of operators, and a column looks "
+            "like the start of a session window; leave it as it is"
+        )
+    encoder = key_encoder(state_view.store, family, bare=form.bare)
     parts = key_parts(key, family.key, encoder, form, rows)
     return EncodedKeys(partition, joined_parts([*_family_part(checkpoint, state_view, partition), *parts], rows))
 

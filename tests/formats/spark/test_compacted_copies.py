@@ -22,7 +22,7 @@ from statestore.formats.spark.source import CheckpointSource
 
 WINDOW, DISTINCT = 12, 6
 """Bytes of a trace, and how many of them differ: too many to be there by chance."""
-REFUSED = ("spark4.3.0-limit__rkcl", "spark3.5.9-session__hdfs", "spark3.5.9-session__rkcl")
+REFUSED = ("spark4.3.0-limit__rkcl",)
 EMPTY = ("spark4.0.5-groups__hdfs", "spark4.0.5-groups1__hdfs")
 NAMES = [
     (name, archive) for archive in (ARCHIVE, MORE) for name in sorted(index(archive)) if name not in (*REFUSED, *EMPTY)

@@ -69,8 +69,10 @@ STATES = [
     ("spark4.1.4-scalagroups__hdfs", MORE, "state"),
     ("spark4.1.4-values__hdfs", MORE, "state"),
     ("spark3.5.9-window1__hdfs", MORE, "state"),
+    ("spark3.5.9-session__hdfs", MORE, "state"),
+    ("spark3.5.9-session__rkcl", MORE, "state"),
 ]
-QUICK_STATES = {STATES[number] for number in (0, 2, 8, 9, 11, 12)}
+QUICK_STATES = {STATES[number] for number in (0, 2, 8, 9, 11, 12, -1)}
 
 
 @pytest.mark.parametrize(("name", "archive", "state"), mostly_slow(STATES, QUICK_STATES))

@@ -145,7 +145,7 @@ def test_a_lookup_reads_little_besides_its_key(name: str) -> None:
                 assert len(near) == 1 < max(everything, 2)
 
 
-UNPLACED = ("limit", "3.5.9-session", "aggmulti", "keys", "time")  # one partition, no metadata, arrays, times
+UNPLACED = ("limit", "aggmulti", "keys", "time")  # one partition, arrays, times
 ALL_NAMES = mostly_slow(
     [(archive, name) for archive in (ARCHIVE, MORE) for name in sorted(index(archive))],
     [(ARCHIVE, "spark4.3.0-join__rkj4"), (ARCHIVE, "spark4.3.0-sess__rkcl"), (ARCHIVE, "spark4.3.0-twsttl__rkav")],

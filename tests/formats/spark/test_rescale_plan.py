@@ -72,13 +72,13 @@ def shown(source: CheckpointSource) -> dict[str, Counter[str]]:
 
 
 def misplaced(checkpoint: Checkpoint) -> int:
-    """The keys of users' states that are not in the partition of their hash; sessions of Spark 3.5 are not checked."""
+    """The keys of users' states that are not in the partition of their hash."""
     found = 0
     for operator in checkpoint.operators:
         for view in state_views(checkpoint, operator):
             for number in view.store.partitions if view.user else ():
                 check = placement_check(checkpoint, view, number)
-                assert check is not None or view.store.written.single or view.store.prefix_columns is None
+                assert check is not None or view.store.written.single
                 for batch in read_state(checkpoint, view, number, columns=("key",)) if check else ():
                     assert check is not None
                     check.add(batch)

@@ -61,9 +61,9 @@ def run(
     batches: Sequence[Sequence[Mapping[str, Any]]],
     result: Callable[[DataFrame], DataFrame],
     mode: str = "update",
-    sink: str = "noop",
+    sink: str | Callable[[DataFrame, int], None] = "noop",
 ) -> None:
-    """Run a query over further files of rows, in ``folder/rows``, to ``folder/out``."""
+    """Run a query over further files of rows, in ``folder/rows``, to ``folder/out`` or a function of each batch."""
     inputs = folder / "rows"
     inputs.mkdir(exist_ok=True)
     for batch in batches:
@@ -71,7 +71,8 @@ def run(
         (inputs / f"{number:03d}.json").write_text("".join(json.dumps(row) + "\n" for row in batch))
         os.utime(inputs / f"{number:03d}.json", (_BEGAN + number, _BEGAN + number))  # the order in which they are read
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(inputs))
-    writer = result(rows).writeStream.outputMode(mode).format(sink)
+    writer = result(rows).writeStream.outputMode(mode)
+    writer = writer.format(sink) if isinstance(sink, str) else writer.foreachBatch(sink)
     writer = writer.option("checkpointLocation", str(checkpoint)).option("path", str(folder / "out"))
     writer.trigger(availableNow=True).start().awaitTermination()
 
