@@ -165,7 +165,7 @@ def test_timers_in_raw_keyed_state_go_and_come_along(tmp_path: Path) -> None:
     new = mine.set_column(0, "key", pa.array([NEW] * mine.num_rows))
     copy = check_followed(source, [state_edit(source, contents, mine, new)], tmp_path / "target")
     after = sum((Counter(cells(own_rows(copy, name))) for name in names), Counter[Any]())
-    windows = {cell for cell in cells(mine.select(["namespace"]))}
+    windows = set(cells(mine.select(["namespace"])))
     gone, come = before - after, after - before
     assert {cell[0] for cell in gone} == {repr(key)} and {cell[0] for cell in come} == {repr(NEW)}
     assert len(windows) == mine.num_rows == gone.total() == come.total()
