@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from statestore.formats.flink.columns.kryo_object_types import JSON
 from statestore.formats.flink.columns.kryo_tapes import Tape, forms_of, tape_of
 from statestore.formats.flink.columns.program_writer import modified_utf8
 from statestore.formats.flink.columns.written_rows import NoBytesError, decimal_bytes
 from statestore.formats.flink.layouts.kryo_classes import CONSTANTS, enums_of
+from statestore.formats.flink.serializers.declared import JSON
 from statestore.formats.flink.serializers.flink_types import KryoOf
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.kernels import kryo_forms as forms
