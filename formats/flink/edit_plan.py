@@ -159,7 +159,7 @@ class FlinkEditPlan(EditPlan):
         """The edits of operator state, by the operators' ids."""
         found = [(each, self.source.at(each.state, self.number)) for each in self.edits]
         mine = [(edit, at) for edit, at in found if isinstance(at, ElementsAt)]
-        return {each.id: each for each in edited_elements(self._snapshot, mine)}
+        return {each.id: each for each in edited_elements(self._snapshot, mine, self._asked.without_elements)}
 
     @property
     def _kept_operators(self) -> Sequence[OperatorSnapshot]:

@@ -121,7 +121,8 @@ def _pojo(kind: PojoOf, old: bytes, value: Mapping[str, Any]) -> bytes:
     """A value of the class that the stored one has, by its flags."""
     shape, flag = layout(kind), old[0]
     assert isinstance(shape, Branches) and shape.column is not None
-    size, case, inner = 1, 1, kind
+    inner: FlinkType = kind
+    size = case = 1
     if flag == _REGISTERED:
         size, case = 2, 2 + len(kind.unregistered) + old[1]
         inner = kind.registered[old[1]][1]
