@@ -36,18 +36,20 @@ class AskedSettings:
     """Settings of an edit of one snapshot, with operators by their ids.
 
     ``dropped`` are operators that the target lacks, ``without`` keyed states that it lacks, by operator and stored
-    name.
+    name, and ``without_elements`` lists and broadcast maps.
     """
 
     max_parallelism: int | None = None
     renamed: Mapping[str, NewName] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
     without: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    without_elements: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def is_dropped(self, state: Identity) -> bool:
         """Return whether the target lacks a state."""
         operator, kind, stored = state
-        return operator in self.dropped or (kind == "keyed" and stored in self.without.get(operator, ()))
+        states = {"keyed": self.without, "operator": self.without_elements}.get(kind, {})
+        return operator in self.dropped or stored in states.get(operator, ())
 
     def target_id(self, operator: str) -> str:
         """The id that an operator has in the target."""
@@ -70,12 +72,13 @@ def asked_settings(snapshot: OpenedSnapshot, settings: Mapping[str, str]) -> Ask
     for name in settings:
         if name not in names:
             raise _invalid(name, f"no setting of an edit of Flink's state; expected one of {', '.join(names)}")
-    dropped, without = _dropped(snapshot, settings.get(DROP, ""))
+    dropped, without, elements = _dropped(snapshot, settings.get(DROP, ""))
     renamed = _renamed(snapshot, settings.get(RENAME_OPERATOR, ""))
     for each in sorted(dropped & renamed.keys()):
         raise _invalid(RENAME_OPERATOR, f"operator {snapshot.labels[each]} is dropped by {DROP}; give one of the two")
     _check_distinct(snapshot, renamed, dropped)
-    return AskedSettings(_max_parallelism(snapshot, settings.get(MAX_PARALLELISM)), renamed, dropped, without)
+    most = _max_parallelism(snapshot, settings.get(MAX_PARALLELISM))
+    return AskedSettings(most, renamed, dropped, without, elements)
 
 
 def check_settings(snapshot: OpenedSnapshot, asked: AskedSettings, edited: Sequence[str]) -> None:
@@ -141,7 +144,7 @@ def notes_of_settings(snapshot: OpenedSnapshot, asked: AskedSettings) -> Iterato
             f"operator {labels[each]} is not in the target: a job that has it starts it without state, a source from "
             "where its options say, and a job without it needs no allowNonRestoredState for it"
         )
-    for each, states in asked.without.items():
+    for each, states in (*asked.without.items(), *asked.without_elements.items()):
         yield f"of operator {labels[each]} the target has no {', '.join(sorted(states))}, which begins anew"
 
 
@@ -190,25 +193,33 @@ def _check_distinct(snapshot: OpenedSnapshot, renamed: Mapping[str, NewName], dr
         taken[new] = each.id
 
 
-def _dropped(snapshot: OpenedSnapshot, text: str) -> tuple[frozenset[str], dict[str, frozenset[str]]]:
+_States = dict[str, frozenset[str]]
+"""Stored names of states by their operators."""
+
+
+def _dropped(snapshot: OpenedSnapshot, text: str) -> tuple[frozenset[str], _States, _States]:
+    """The operators that are left out, and the keyed and the operator states of others that are."""
     operators: set[str] = set()
-    states: dict[str, set[str]] = {}
+    states: dict[str, dict[str, set[str]]] = {"keyed": {}, "operator": {}}
     for item in _items(text):
         named = _operators_named(snapshot, item)
         if named:
             operators.add(_operator(snapshot, DROP, item).id)
             continue
         state = _state(snapshot, item)
-        if state.identity[1] != "keyed":
+        operator, kind, stored = state.identity
+        if kind not in states:
             raise UnsupportedError(
                 ErrorCode.EDIT_UNSUPPORTED,
-                f"{snapshot.files.path}, state {state.name}: it is no keyed state, and is dropped only with its whole "
-                f"operator: {DROP}={state.operator}",
+                f"{snapshot.files.path}, state {state.name}: it is no keyed state, list or broadcast map, and is "
+                f"dropped only with its whole operator: {DROP}={state.operator}",
             )
-        states.setdefault(state.identity[0], set()).add(state.identity[2])
-    return frozenset(operators), {
-        operator: frozenset(each) for operator, each in states.items() if operator not in operators
-    }
+        states[kind].setdefault(operator, set()).add(stored)
+    keyed, elements = (
+        {operator: frozenset(each) for operator, each in found.items() if operator not in operators}
+        for found in states.values()
+    )
+    return frozenset(operators), keyed, elements
 
 
 def _state(snapshot: OpenedSnapshot, text: str) -> ShownState:

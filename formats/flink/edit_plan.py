@@ -16,6 +16,7 @@ import numpy as np
 
 from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
+from statestore.formats.errors import StateStoreError
 from statestore.formats.flink.asked_settings import AskedSettings, asked_settings, check_settings, notes_of_settings
 from statestore.formats.flink.differing_entries import differing_entries
 from statestore.formats.flink.edit_parts import (
@@ -31,11 +32,7 @@ from statestore.formats.flink.edit_parts import (
     stream_name,
 )
 from statestore.formats.flink.edited_elements import EditedElements, edited_elements
-from statestore.formats.flink.edited_operators import (
-    EditedOperator,
-    FlinkSnapshots,
-    edited_operators,
-)
+from statestore.formats.flink.edited_operators import EditedOperator, FlinkSnapshots, edited_operators, is_of_heap
 from statestore.formats.flink.edits.element_stream import WrittenElements
 from statestore.formats.flink.edits.keyed_stream import Put
 from statestore.formats.flink.edits.metadata_splice import (
@@ -134,14 +131,35 @@ class FlinkEditPlan(EditPlan):
         others -= asked.dropped
         keyed = [each for each in self.edits if not isinstance(self.source.at(each.state, self.number), ElementsAt)]
         found = edited_operators(self.source, self.number, keyed, others, asked.without)
-        return {each.id: each for each in found}
+        return {each.id: each for each in (*found, *(self._of_heap({each.id for each in found})[0] if found else ()))}
+
+    def _of_heap(self, known: Collection[str]) -> tuple[list[EditedOperator], list[str]]:
+        """The other operators whose keyed state the heap wrote, and the ids of those that cannot be written anew.
+
+        All are written, so that the target is canonical as a whole: RocksDB restores no stream of the heap.
+        """
+        heap = [
+            each.id
+            for each in self._kept_operators
+            if each.id not in known and any(is_of_heap(stored) for stored in self._snapshot.stored(each.id).keyed)
+        ]
+        found, kept = [], []
+        for number in heap:
+            try:
+                (operator,) = edited_operators(self.source, self.number, (), [number], {})
+                operator.check_whole()
+            except StateStoreError:
+                kept.append(number)
+            else:
+                found.append(operator)
+        return found, kept
 
     @cached_property
     def _element_edits(self) -> Mapping[str, EditedElements]:
         """The edits of operator state, by the operators' ids."""
         found = [(each, self.source.at(each.state, self.number)) for each in self.edits]
         mine = [(edit, at) for edit, at in found if isinstance(at, ElementsAt)]
-        return {each.id: each for each in edited_elements(self._snapshot, mine)}
+        return {each.id: each for each in edited_elements(self._snapshot, mine, self._asked.without_elements)}
 
     @property
     def _kept_operators(self) -> Sequence[OperatorSnapshot]:
@@ -190,6 +208,13 @@ class FlinkEditPlan(EditPlan):
         found += notes_of_settings(self._snapshot, self._asked)
         for operator in self._operators.values():
             found += operator.notes
+        kept = self._of_heap(self._operators)[1] if self._operators else []
+        if kept:
+            labels = ", ".join(sorted(self._snapshot.labels[each] for each in kept))
+            found.append(
+                f"the target starts with the heap backend alone, because {labels} keeps the form of the heap: some of "
+                "its values are of classes that nothing describes"
+            )
         return [*found, *self._erased_elsewhere]
 
     @cached_property

@@ -37,7 +37,8 @@ _MOST_HEADER = 1 << 24
 @dataclass(frozen=True, eq=False)
 class EditedElements:
     """An operator whose operator state is written anew. ``stored`` are its subtasks, ``edited`` the changes of its
-    states by stored name, ``followed`` the elements that get other positions.
+    states by stored name, ``followed`` the elements that get other positions. ``without`` are states that are left out,
+    by stored name.
     """
 
     snapshot: OpenedSnapshot
@@ -45,6 +46,7 @@ class EditedElements:
     stored: tuple[StoredElements, ...]
     edited: Mapping[str, ElementChanges]
     followed: tuple[StateEdit, ...]
+    without: frozenset[str] = frozenset()
 
     def check(self) -> None:
         """Raise UnsupportedError EDIT_UNSUPPORTED for state that cannot be changed."""
@@ -89,8 +91,9 @@ class EditedElements:
                 changes = self.edited.get(state.name)
                 if changes is not None:
                     elements = self._changed(changes, stored, elements, part.path)
-                found.append((state, elements))
-        return write_elements(put, data, stored.header, found[::-1])
+                if state.name not in self.without:
+                    found.append((state, elements))
+        return write_elements(put, data, stored.header, found[::-1], self.without)
 
     def _changed(
         self, changes: ElementChanges, stored: StoredElements, cells: pa.BinaryArray, path: str
@@ -139,10 +142,15 @@ def without_others(elements: pa.BinaryArray, offsets: Sequence[int], behind: set
 
 
 def edited_elements(
-    snapshot: OpenedSnapshot, edits: Sequence[tuple[StateEdit, ElementsAt]]
+    snapshot: OpenedSnapshot,
+    edits: Sequence[tuple[StateEdit, ElementsAt]],
+    without: Mapping[str, frozenset[str]],
 ) -> Iterator[EditedElements]:
-    """Yield the operators of edits of operator state. Raises the errors of reads of the states."""
-    by_operator: dict[str, list[tuple[StateEdit, ElementsAt]]] = {}
+    """Yield the operators of edits of operator state, and those ``without`` some states by their stored names.
+
+    Raises the errors of reads of the states.
+    """
+    by_operator: dict[str, list[tuple[StateEdit, ElementsAt]]] = {each: [] for each in without}
     for edit, at in edits:
         by_operator.setdefault(at.operator.id, []).append((edit, at))
     for number, mine in by_operator.items():
@@ -158,7 +166,8 @@ def edited_elements(
             changes[at.form.name] = ElementChanges(at.form, edit.removed, edit.added, origin)
             if at.form.key is None and at.form.connector is None:
                 followed += _positions(edit, at)
-        yield EditedElements(snapshot, number, stored.elements, changes, tuple(followed))
+        lacks = without.get(number, frozenset())
+        yield EditedElements(snapshot, number, stored.elements, changes, tuple(followed), lacks)
 
 
 def _positions(edit: StateEdit, at: ElementsAt) -> Iterator[StateEdit]:

@@ -17,7 +17,7 @@ from statestore.formats.flink.edits.timer_stream import WrittenTimers, write_tim
 from statestore.formats.flink.edits.written_header import SubtaskHeader, WrittenHeader, changelog_header, written_header
 from statestore.formats.flink.followed_rows import follow_erased_keys, is_raw, operator_states
 from statestore.formats.flink.layouts.type_layouts import arrow_type
-from statestore.formats.flink.serializers.flink_types import Joined
+from statestore.formats.flink.serializers.flink_types import FlinkType, Joined, KryoOf, children
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
 from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle
 from statestore.formats.flink.snapshot_states import CopiedStates, Identity, OpenedSnapshot
@@ -170,12 +170,21 @@ class EditedOperator:
             for group in each.changes(each.at.form).new_groups():
                 self._check_place(each, group)
 
+    def check_whole(self) -> None:
+        """Check that all of the operator's state can be written anew, whatever its values are.
+
+        Raises UnsupportedError EDIT_UNSUPPORTED. A value of Kryo may be of a class that its sample has not met.
+        """
+        self.check()
+        for form in self._forms.values():
+            if any(kryo_inside(kind) for kind in record_kinds(form)):
+                raise unsupported(self.origin, f"state {form.name!r} has values of Kryo")
+
     def _check_stored(self, stored: StoredKeyed) -> None:
         """Refuse a form of keyed state that cannot become a canonical stream."""
         if isinstance(stored.handle, ChangelogHandle):
             self._header(stored)
-        parts = stored.materialized if isinstance(stored.handle, ChangelogHandle) else (stored,)
-        is_heap = any(isinstance(each.handle, KeyGroupHandle) and each.handle.form == "heap" for each in parts)
+        is_heap = is_of_heap(stored)
         for each in stored.header.states:
             if each.is_second:
                 raise unsupported(self.origin, f"{each.name!r} is a state of Flink's second API; {CANONICAL}")
@@ -276,6 +285,17 @@ def _operator(
         subtasks = [(each.index, each.raw_keyed) for each in operator.subtasks]
         timers = {index: raw[handle.first_group] for index, handle in subtasks if handle is not None}
     return replace(whole, edited=tuple(kept), followed=followed, notes=tuple(states.notes), timers=timers)
+
+
+def is_of_heap(stored: StoredKeyed) -> bool:
+    """Return whether the heap backend wrote some of a subtask's state, in its own form."""
+    parts = stored.materialized if isinstance(stored.handle, ChangelogHandle) else (stored,)
+    return any(isinstance(each.handle, KeyGroupHandle) and each.handle.form == "heap" for each in parts)
+
+
+def kryo_inside(kind: FlinkType) -> bool:
+    """Return whether a type is one of Kryo, or has one inside."""
+    return isinstance(kind, KryoOf) or any(map(kryo_inside, children(kind)))
 
 
 def has_elements(form: KeyedForm) -> bool:

@@ -62,7 +62,7 @@ def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
             )
         numbered[number] = ref
     refs = tuple(sorted(numbered.items()))
-    return FlinkSource(location, job.job, refs, job.incomplete, settings, job.broken, Found(opened))
+    return FlinkSource(location, job.job, refs, job.incomplete, settings, job.broken, found=Found(opened))
 
 
 def _complete(location: Location) -> list[JobSnapshots]:

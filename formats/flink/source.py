@@ -107,13 +107,12 @@ class FlinkSource(Source):
     incomplete: tuple[str, ...]
     settings: FlinkSettings
     broken: tuple[str, ...] = ()
-    found: Found = field(default_factory=Found, repr=False, compare=False)
     copied: CopiedStates | None = field(default=None, repr=False, compare=False)
+    found: Found = field(default_factory=Found, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken)
-        digest = hashlib.sha256(pickle.dumps((*known, self.copied))).digest()
-        return _shared, (digest, self.settings.code.known, self.copied, *known)
+        known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken, self.copied)
+        return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), self.settings.code.known, *known)
 
     @property
     def path(self) -> str:
@@ -562,12 +561,12 @@ class FlinkSource(Source):
         return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label, code)
 
 
-def _shared(digest: bytes, classes: KnownClasses, copied: CopiedStates | None, *known: Any) -> FlinkSource:
+def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
     """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once.
     ``classes`` are those of the job's jars that were looked up before, which tasks may not reach."""
     found = _opened.get(digest)
     if found is None:
-        found = FlinkSource(*known, copied=copied)
+        found = FlinkSource(*known)
         if len(_opened) >= _MOST_OPENED:
             _opened.clear()
         _opened[digest] = found

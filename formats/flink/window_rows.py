@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, one_array, search_of
 from statestore.formats.flink.followed_rows import OperatorStates, is_timers, namespace_names
-from statestore.formats.flink.serializers.flink_types import Basic
+from statestore.formats.flink.serializers.flink_types import VOID, Basic
 from statestore.formats.flink.state_at import KeyedAt
 from statestore.formats.flink.streams.state_form import (
     KEY,
@@ -28,7 +28,7 @@ from statestore.formats.flink.streams.state_form import (
 )
 from statestore.formats.kernels.arrays import Ints
 
-_CONTENTS, _MERGED, _SERVICE = "window-contents", "merging-window-set", "window-timers"
+_CONTENTS, _MERGED, _SERVICE, _COUNT = "window-contents", "merging-window-set", "window-timers", "count"
 _MOST_MOMENTS = 8
 """Distances of timers from the end of their windows; more are of a trigger that does not go by that."""
 
@@ -36,7 +36,11 @@ _MOST_MOMENTS = 8
 def follow_windows(states: OperatorStates) -> None:
     """Let go what belongs to windows whose contents go, and let come the timers of windows that come."""
     contents = states.named(_CONTENTS)
-    if contents is None or states.unreadable or states.states[contents].form.namespace != Basic("time_window"):
+    if contents is None or states.unreadable:
+        return
+    if states.states[contents].form.namespace == VOID:
+        _follow_counts(states, contents)
+    if states.states[contents].form.namespace != Basic("time_window"):
         return
     names = namespace_names(states.states[contents])
     gone, come = (rows.select(names) for rows in (states.removed(contents), states.added(contents)))
@@ -61,6 +65,42 @@ def follow_windows(states: OperatorStates) -> None:
 
 def _counts_of(keys: KeySearch, rows: pa.Table) -> Ints:
     return np.bincount(keys.found(columns_of(rows, rows.schema.names)), minlength=len(keys))
+
+
+# Windows over all time, which a trigger ends by a count
+
+
+def _follow_counts(states: OperatorStates, contents: str) -> None:
+    """Let the counts of triggers go with windows whose contents go, and tell of those that may be wrong otherwise.
+
+    ``CountTrigger`` keeps how many records came since the window fired last, which contents do not tell: an evictor
+    leaves some of them, and a sum has no records.
+    """
+    count = states.named(_COUNT)
+    form = None if count is None else states.states[count].form
+    if count is None or form is None or (form.kind, form.element, form.namespace) != ("reducing", Basic("long"), VOID):
+        return
+    every = pa.concat_tables([rows.select([KEY]) for rows in (states.removed(contents), states.added(contents))])
+    if not every.num_rows:
+        return
+    keys, _, first = distinct(columns_of(every, [KEY]))
+    windows = every.take(pa.array(first))
+    before = _counts_of(keys, states.stored(contents, [KEY], keys, [KEY]))
+    after = states.remaining(contents, [KEY], keys)
+    closed = windows.filter(pa.array((before > 0) & (after == 0)))
+    if closed.num_rows:
+        gone = states.let_go(count, states.stored(count, [KEY], search_of(closed, [KEY])))
+        if gone:
+            states.notes.append(f"{gone} counts of windows whose contents are removed go along, in {count}")
+    others = windows.filter(pa.array((after > 0) & (before != after)))
+    named = pa.concat_tables([states.removed(count), states.added(count)])
+    if others.num_rows and named.num_rows:
+        others = others.filter(pa.array(search_of(named, [KEY]).found(columns_of(others, [KEY])) < 0))
+    if others.num_rows:
+        states.notes.append(
+            f"{others.num_rows} windows have more or fewer contents, and their triggers go on with the counts in "
+            f"{count}: change these in the same edit where a window is to end earlier or later"
+        )
 
 
 # Windows that merge

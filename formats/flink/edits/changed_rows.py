@@ -6,17 +6,20 @@ read as. Entries are looked at one by one only where the edit meets them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of, joined_cells
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.changelog.stored_entries import joined_bytes, prefixes
 from statestore.formats.flink.columns.column_bytes import column_bytes
 from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.columns.renewed_bytes import decoded, renewed, renewed_element
 from statestore.formats.flink.columns.written_rows import NoBytesError
 from statestore.formats.flink.edits.keyed_stream import Entries, Section
 from statestore.formats.flink.edits.list_changes import ListChanges, joined_elements
@@ -128,14 +131,33 @@ def _applied(changes: StateChanges, found: Ints, rows: Ints, keys: Cells, values
         kept = np.ones(len(keys), bool)
         kept[rows] = changes.added[mine]
         rows, mine = rows[kept[rows]], mine[kept[rows]]
-        if changes.form.kind != "timers" and len(rows):
-            _check_bytes(changes, values.select(rows))
-        new = changes.values.take(pa.array(mine))
+        if changes.given:
+            met = zip(rows.tolist(), mine.tolist(), strict=True)
+            new = arrow_bytes([_renewed(changes, values.cell(row), number) for row, number in met])
+        else:
+            if changes.form.kind != "timers" and len(rows):
+                _check_bytes(changes, values.select(rows))
+            new = changes.values.take(pa.array(mine))
     if len(rows):
         replaced = np.zeros(len(keys), bool)
         replaced[rows] = True
         values = cells_of(pc.replace_with_mask(values.copied(), pa.array(replaced), new))
     return keys.select(kept), values.select(kept)
+
+
+def _renewed(changes: StateChanges, old: bytes, number: int) -> bytes:
+    """The bytes of a value in the place of a stored one. Raises UnsupportedError EDIT_UNSUPPORTED."""
+    try:
+        return renewed(stored_element(changes.form), old, changes.given[number])
+    except NoBytesError as error:
+        raise _unchangeable(changes, error) from error
+
+
+def _unchangeable(changes: StateChanges, error: NoBytesError) -> UnsupportedError:
+    return unsupported(
+        changes.origin,
+        f"a value cannot be changed: {error}; remove the row, or change it with Flink's State Processor API",
+    )
 
 
 def _check_bytes(changes: StateChanges, old: Cells) -> None:
@@ -149,7 +171,7 @@ def _check_bytes(changes: StateChanges, old: Cells) -> None:
     try:
         again = column_bytes(kind, column)
     except NoBytesError as error:
-        raise unsupported(changes.origin, f"a value cannot be changed: {error}") from error
+        raise _unchangeable(changes, error) from error
     differs = np.asarray(pc.not_equal(again, old.copied()))
     if isinstance(kind, Nullable):  # what follows a null is not read
         differs &= ~np.asarray(column.is_null())
@@ -179,10 +201,22 @@ def _list(changes: StateChanges, number: int, value: Cells) -> bytes:
             f"has an element at position {taken[0]} already; move that and those behind it in the same edit, or add "
             "behind the last one",
         )
+    if change.given:
+        return joined_elements(new | _renewed_elements(changes, elements, change.given))
     altered = sorted(place for place in change.added if place in change.removed)
     if altered:
         _check_bytes(changes, cells_of(arrow_bytes([elements[place] for place in altered])))
     return joined_elements(new | dict(change.added))
+
+
+def _renewed_elements(changes: StateChanges, old: Sequence[bytes], given: Mapping[int, Any]) -> dict[int, bytes]:
+    """The bytes of elements that come to a stored list. Raises UnsupportedError EDIT_UNSUPPORTED."""
+    kind = stored_element(changes.form)
+    before = [decoded(kind, octets) for octets in old]
+    try:
+        return {place: renewed_element(kind, old, before, place, value) for place, value in given.items()}
+    except NoBytesError as error:
+        raise _unchangeable(changes, error) from error
 
 
 def _elements(changes: StateChanges, value: Cells) -> list[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +26,14 @@ _BEHIND = 1 << 32
 
 @dataclass(frozen=True)
 class ListChange:
-    """The change of one list: the positions that go, and the bytes of the elements that come, by position."""
+    """The change of one list: the positions that go, and the bytes of the elements that come, by position.
+
+    ``given`` are the elements that come where their bytes follow from those that are stored, which then are no bytes.
+    """
 
     removed: frozenset[int]
     added: Mapping[int, bytes]
+    given: Mapping[int, Any]
 
 
 @dataclass(frozen=True)
@@ -42,19 +47,25 @@ class _Elements:
 
 @dataclass(frozen=True)
 class ListChanges:
-    """The changes of lists by their numbers; ``values`` has the elements that come, in the order of ``added``."""
+    """The changes of lists by their numbers; ``values`` has the elements that come, in the order of ``added``, and
+    ``given`` those whose bytes follow from what is stored, by their place there.
+    """
 
     removed: _Elements
     added: _Elements
     values: pa.BinaryArray = field(repr=False)
+    given: Mapping[int, Any] = field(repr=False)
 
     def of(self, number: int) -> ListChange:
         """The change of a list."""
         first, stop = self.removed.starts[number : number + 2].tolist()
         gone = frozenset(self.removed.places[first:stop].tolist())
         first, stop = self.added.starts[number : number + 2].tolist()
-        octets = self.values.slice(first, stop - first).to_pylist()
-        return ListChange(gone, dict(zip(self.added.places[first:stop].tolist(), octets, strict=True)))
+        octets, places = self.values.slice(first, stop - first).to_pylist(), self.added.places[first:stop].tolist()
+        given = {
+            place: self.given[at] for at, place in zip(range(first, stop), places, strict=True) if at in self.given
+        }
+        return ListChange(gone, dict(zip(places, octets, strict=True)), given)
 
     def new(self, numbers: Ints) -> pa.BinaryArray:
         """The stored values of lists that have no other elements than those that come."""
@@ -83,13 +94,18 @@ class PositionError(Exception):
 
 
 def list_changes(
-    count: int, removed: tuple[pa.Table, Ints], added: tuple[pa.Table, Ints], written: pa.BinaryArray
+    count: int,
+    removed: tuple[pa.Table, Ints],
+    added: tuple[pa.Table, Ints],
+    written: pa.BinaryArray,
+    given: Mapping[int, Any],
 ) -> ListChanges:
     """The changes of ``count`` lists, from rows that go and come, each with the number of its list; ``written`` has the
-    bytes of the latter. Raises PositionError.
+    bytes of the latter, ``given`` the values of those whose bytes follow from what is stored. Raises PositionError.
     """
     gone, come = _elements(count, *removed, is_new=False), _elements(count, *added, is_new=True)
-    return ListChanges(gone, come, written.take(pa.array(come.rows)))
+    known = {place: given[row] for place, row in enumerate(come.rows.tolist()) if row in given} if given else {}
+    return ListChanges(gone, come, written.take(pa.array(come.rows)), known)
 
 
 def _elements(count: int, rows: pa.Table, numbers: Ints, *, is_new: bool) -> _Elements:

@@ -56,13 +56,21 @@ class EntryWriter:
         if form.kind == "timers":
             _check_moments(rows)
             return pa.repeat(pa.scalar(b"", pa.binary()), count)
-        name = MAP_VALUE if form.kind == "map" else VALUE
-        column = _array(rows, name) if form.has_value else pa.nulls(count)
+        return written_cells(self._name, form.element, stored_element(form), self.column(rows))
+
+    @property
+    def _name(self) -> str:
+        return MAP_VALUE if self.form.kind == "map" else VALUE
+
+    def column(self, rows: pa.Table) -> pa.Array:
+        """The stored values as a column of their type, which has the time of the last access, too."""
+        form = self.form
+        column = _array(rows, self._name) if form.has_value else pa.nulls(rows.num_rows)
         if form.has_ttl:
             parts = {"value": column} if form.has_value else {}
             parts[LAST_ACCESS] = _array(rows, LAST_ACCESS)
             column = pa.StructArray.from_arrays(list(parts.values()), names=list(parts))
-        return written_cells(name, form.element, stored_element(form), column)
+        return column
 
     def keys(self, rows: pa.Table) -> tuple[pa.BinaryArray, Ints]:
         """The stored key of each row behind the key group, and that group. Raises NotWrittenError."""

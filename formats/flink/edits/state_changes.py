@@ -11,7 +11,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from statestore.formats.edits import StateEdit
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink.columns.renewed_bytes import hides
 from statestore.formats.flink.columns.value_bytes import plain_values
 from statestore.formats.flink.edits.key_search import KeySearch, columns_of, distinct, in_schema
 from statestore.formats.flink.edits.list_changes import ListChanges, PositionError, list_changes
@@ -37,7 +38,9 @@ class StateChanges:
     ``names`` are the columns that tell entries apart, ``rows`` has them for each change. ``removed`` and ``added`` are
     masks of the changes with rows that go, and with rows that come; ``values`` are the stored values of the latter,
     but for lists, which have ``lists``. Of entries that may be new, ``keys`` are the stored keys behind the key group,
-    and ``group`` is that group, else -1. ``search`` finds the change of a key.
+    and ``group`` is that group, else -1. ``search`` finds the change of a key. ``given`` are the values that take the
+    place of stored ones whose columns tell less than their bytes, by the number of the change: they are written when
+    these are met.
     """
 
     form: KeyedForm
@@ -52,6 +55,7 @@ class StateChanges:
     keys: pa.BinaryArray = field(repr=False)
     group: Ints = field(repr=False)
     search: KeySearch = field(repr=False)
+    given: Mapping[int, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.removed)
@@ -127,10 +131,12 @@ def state_changes(
     writer = EntryWriter(form, key, groups)
     rows = every.take(pa.array(first))
     try:
-        written = writer.values(added)
+        waiting = _waiting(form, has_old[new])
+        given = _given(writer, added, waiting)
+        written = _placed(writer.values(added.filter(pa.array(~waiting))), np.flatnonzero(~waiting), len(new))
         lists: ListChanges | None = None
         if has_positions(form):
-            lists = _lists(len(first), (removed, old), (added, new), written, origin)
+            lists = _lists(len(first), (removed, old), (added, new), (written, given), origin)
             values = pa.repeat(pa.scalar(b"", pa.binary()), len(first))
         else:
             for rows_of, numbers in ((removed, old), (added, new)):
@@ -159,7 +165,21 @@ def state_changes(
         _placed(keys, fresh, len(first)),
         in_groups,
         search,
+        {} if lists is not None else {int(new[row]): value for row, value in given.items()},
     )
+
+
+def _waiting(form: KeyedForm, is_stored: Bools) -> Bools:
+    """A mask of the rows whose bytes follow from those that are stored."""
+    return is_stored if form.kind != "timers" and hides(form.element) else np.zeros(len(is_stored), bool)
+
+
+def _given(writer: EntryWriter, added: pa.Table, waiting: Bools) -> dict[int, Any]:
+    """The values of rows that wait for what is stored, by the number of the row."""
+    if not waiting.any():
+        return {}
+    values = plain_values(writer.column(added.filter(pa.array(waiting))))
+    return dict(zip(np.flatnonzero(waiting).tolist(), values, strict=True))
 
 
 def _check_classes(form: KeyedForm) -> None:
@@ -205,10 +225,14 @@ def _refuse_twice(rows: pa.Table, row: int, names: Sequence[str], origin: str) -
 
 
 def _lists(
-    count: int, old: tuple[pa.Table, Ints], new: tuple[pa.Table, Ints], written: pa.BinaryArray, origin: str
+    count: int,
+    old: tuple[pa.Table, Ints],
+    new: tuple[pa.Table, Ints],
+    values: tuple[pa.BinaryArray, Mapping[int, Any]],
+    origin: str,
 ) -> ListChanges:
     try:
-        return list_changes(count, old, new, written)
+        return list_changes(count, old, new, *values)
     except PositionError as error:
         if error.place is not None:
             place = "null, or negative" if error.place < 0 else error.place

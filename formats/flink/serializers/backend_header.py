@@ -70,7 +70,7 @@ class BackendHeader:
 @dataclass(frozen=True)
 class StateMeta:
     """The content of a ``StateMetaInfoSnapshot``: ``kind`` is one of `BACKEND_KINDS`, ``types`` are by role,
-    ``start`` is the byte at which it begins.
+    ``start`` is the byte at which it begins, ``stop`` the one behind it.
     """
 
     name: str
@@ -78,6 +78,7 @@ class StateMeta:
     options: Mapping[str, str]
     types: Mapping[str, FlinkType]
     start: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def read_state_meta(source: SnapshotInput) -> StateMeta:
         if not role.endswith("_SERIALIZER") or role in types:
             raise data.error(f"found a serializer with role {role[:80]!r} in state {name[:80]!r}")
         types[role] = proxied_snapshot(source)
-    return StateMeta(name, BACKEND_KINDS[number], options, types, start)
+    return StateMeta(name, BACKEND_KINDS[number], options, types, start, data.at)
 
 
 def role_of(meta: StateMeta, role: str, path: str) -> FlinkType:
@@ -225,7 +226,7 @@ class BroadcastHeader:
 @dataclass(frozen=True)
 class OperatorHeader:
     """The header of an operator backend. ``compressed``: the states behind it are (snappy); ``end`` is the byte behind
-    the header.
+    the header, ``spans`` are the first byte of each list and then broadcast map and the byte behind it.
     """
 
     version: int
@@ -233,6 +234,7 @@ class OperatorHeader:
     states: tuple[OperatorStateHeader, ...]
     broadcasts: tuple[BroadcastHeader, ...]
     end: int
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,8 @@ def read_operator_header(data: bytes, path: str, end: int | None) -> OperatorHea
     between = 1 + start.count
     states = tuple(_list_state(meta, path) for meta in done[1:between])
     broadcasts = tuple(_broadcast(meta, path) for meta in done[between + 1 :])
-    return OperatorHeader(start.version, start.compressed, states, broadcasts, at)
+    spans = tuple((meta.start, meta.stop) for meta in (*done[1:between], *done[between + 1 :]))
+    return OperatorHeader(start.version, start.compressed, states, broadcasts, at, spans)
 
 
 def _next_of_operator(done: Sequence[Any]) -> tuple[Hashable, Unit] | None:

@@ -163,7 +163,7 @@ OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
         (NEWEST, "native", {"backend": "rocksdb"}, {}, {"backend": "rocksdb"}),
         (NEWEST, "chk", {"backend": "rocksdb"}, {}, {"backend": "hashmap"}),
         (NEWEST, "chk", {"backend": "rocksdb", **ON_HEAP}, {}, {"backend": "rocksdb", **ON_HEAP}),
-        (NEWEST, "chk", {"backend": "hashmap", "compress": "true"}, {}, {"backend": "rocksdb"}),
+        (NEWEST, "chk", {"backend": "hashmap", "spare": ""}, {}, {"backend": "rocksdb", "spare": ""}),
         (NEWEST, "wait:1500,chk", {"backend": "rocksdb", "changelog": "200"}, {}, {"backend": "hashmap"}),
         (
             OLDER,

@@ -141,6 +141,24 @@ def test_operators_and_states_are_left_out(tmp_path: Path) -> None:
     assert any("kv-long is not in the target" in each for each in plan.notes)
 
 
+@pytest.mark.parametrize("run", ["operator-rocksdb", "operator-hashmap-snappy", "merged-operator"])
+def test_lists_and_broadcast_maps_are_left_out(run: str, tmp_path: Path) -> None:
+    """Each of an operator by itself: the header names it no more, and all other state is as it was."""
+    source = source_of(run, 0)
+    before, number = states_of(source), source.refs[-1][0]
+    lists = [each.identity for each in source.opened(number).states().values() if each.identity[1] == "operator"]
+    assert len(lists) > 3
+    for place, (operator, kind, stored) in enumerate(lists):
+        name = source.names()[operator, kind, stored]
+        plan = planned(source, settings={"drop": name})
+        copy = written(plan, tmp_path / str(place), by_tasks=True)
+        assert set(plan.dropped) == {name}
+        assert states_of(copy) == {each: rows for each, rows in before.items() if each != name}
+        for each in copy.opened(number).stored(operator).elements:
+            assert stored not in [state.name for state in (*each.header.states, *each.header.broadcasts)]
+        assert any(f"the target has no {stored}" in each for each in plan.notes)
+
+
 def test_files_of_a_dropped_operator_are_not_copied(tmp_path: Path) -> None:
     source = source_of("rocksdb", 0)
     every = {each.path for each in planned(source).copied()}
@@ -165,7 +183,6 @@ def test_files_of_a_dropped_operator_are_not_copied(tmp_path: Path) -> None:
         ("rocksdb", 2, {"drop": "kv-string.nothing"}, "no operator and no state 'kv-string.nothing'; .*kv-string"),
         ("rocksdb", 2, {"max_parallelism": "300"}, "the hash code of POJO"),
         ("sql", 0, {"max_parallelism": "300", "drop": "nothing"}, "no operator and no state"),
-        ("operator-rocksdb", 1, {"drop": "list.elements"}, "no operator and no state|dropped only with its whole"),
         ("heap-timers", 0, {"max_parallelism": "300"}, "raw keyed state"),
         ("heap-timers", 0, {"drop": "timers.event_user-timers"}, "raw keyed state, which cannot be left out"),
         ("unaligned", 0, {"max_parallelism": "300"}, "records in flight"),

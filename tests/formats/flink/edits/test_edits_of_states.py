@@ -15,6 +15,7 @@ from support.parameters import mostly_slow
 from statestore.formats.edits import StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.columns.value_bytes import plain_values
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.flink.state_at import KeyedAt
 
@@ -170,3 +171,26 @@ def test_rows_that_are_not_stored_are_refused(tmp_path: Path) -> None:
     plan = planned(source, [state_edit(source, "kv-string.count", rows.slice(0, 0), rows.slice(0, 1))])
     with pytest.raises(InvalidInputError, match=r"EDIT_REFUSED.*is stored already"):
         written(plan, tmp_path / "added")
+
+
+@pytest.mark.parametrize("opaque", [None, "ttl"])
+def test_one_edit_makes_all_operators_of_the_heap_canonical(opaque: str | None, tmp_path: Path) -> None:
+    """But those with values that nothing describes, of which a note tells."""
+    state, heap = "kv-long.balance", set() if opaque is None else {opaque}
+    source = source_at(folder_of("hashmap", 0), {} if opaque is None else {"type": f"{opaque}.ttl-value=binary"})
+    before = keyed_states(source)
+    rows = before[state]
+    plan = planned(source, [state_edit(source, state, rows.slice(0, 1), rows.slice(0, 0))])
+    copy = written(plan, tmp_path / "target", by_tasks=True)
+    for name, expected in before.items():
+        assert plain_rows(rows_of(copy, name)) == plain_rows(expected.slice(1) if name == state else expected), name
+    snapshot = copy.opened(copy.refs[-1][0])
+    forms = {
+        snapshot.labels[each.id]: subtask.managed_keyed.form
+        for each in snapshot.metadata.operators
+        for subtask in each.subtasks
+        if isinstance(subtask.managed_keyed, KeyGroupHandle)
+    }
+    assert {label for label, form in forms.items() if form == "heap"} == heap and len(forms) > len(heap)
+    told = [each for each in plan.notes if "the heap backend alone" in each]
+    assert len(told) == len(heap) and all(label in told[0] for label in heap)

@@ -268,6 +268,27 @@ def test_a_new_window_comes_with_its_timers(
         ]
 
 
+@pytest.mark.parametrize("run", ["windows-rocksdb", "windows-hashmap"])
+def test_the_count_of_a_window_goes_with_its_contents(run: str, tmp_path: Path) -> None:
+    """And stays, as a note says, where the window has other elements, unless the edit has its count, too."""
+    source, contents, count = source_of(run, 0), "count-evicting.window-contents", "count-evicting.count"
+    counts = {row["key"]: row["value"] for row in own_rows(source, count).to_pylist()}
+    erased, smaller, whole = sorted(counts)
+    edit = removal(
+        source, contents, lambda row: row["key"] == erased or (row["key"] == smaller and not row["position"])
+    )
+    plan = planned(source, [edit])
+    copy = check_followed(source, [edit], tmp_path / "target")
+    left = {row["key"]: row["value"] for row in own_rows(copy, count).to_pylist()}
+    assert left == {key: counts[key] for key in (smaller, whole)}
+    assert [each for each in plan.notes if each.startswith("1 counts of windows")]
+    assert [each for each in plan.notes if each.startswith("1 windows have more or fewer contents")]
+    mine = chosen(own_rows(source, count), lambda row: row["key"] == smaller)
+    other = mine.set_column(mine.schema.names.index("value"), mine.schema.field("value"), pa.array([1]))
+    notes = planned(source, [edit, state_edit(source, count, mine, other)]).notes
+    assert not [each for each in notes if "more or fewer" in each]
+
+
 def test_a_new_window_without_timers_is_told_of(tmp_path: Path) -> None:
     """No other window tells which timers the job sets."""
     contents, timers = "win-tumble.window-contents", "win-tumble.event_window-timers"

@@ -8,11 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support.flink.edited import planned, state_edit, written
+from support.flink.fixtures import fixture, manifest
 from support.flink.snapshot_reads import rows_of, source_at
 
 import statestore
 from benchmarks.engines import flink_forms
 from benchmarks.engines.flink_forms import OPERATOR, Form, ascii_of, kryo, varint
+from benchmarks.engines.flink_snapshots import FIRST_KEY
+from statestore.formats.errors import UnsupportedError
 
 ROWS = 256
 STATE = f"{OPERATOR}.measured"
@@ -66,3 +69,39 @@ def test_another_process_reads_a_target_in_the_columns_of_its_source(place: Path
     assert {
         row for part in at.parts(()) for batch in at.rows(part, ["value"], ()) for row in batch["value"].to_pylist()
     } == {text for text in rows.column("value").to_pylist() if "text-" not in text}
+
+
+def test_a_pojo_keeps_its_objects_of_kryo(tmp_path: Path) -> None:
+    """A list of Kryo 2 in a POJO: it stays, or gets other elements in the class that it has."""
+    place = fixture("rocksdb-1.20") / manifest("rocksdb-1.20")["snapshots"][1]["path"]
+    state = next(each for each in source_at(place).states() if each.endswith(".profile"))
+    expected = {row["key"]: row["value"] for row in rows_of(source_at(place), state).to_pylist()}
+    with statestore.edit(place, tmp_path / "target") as edit:
+        edit.sql(f"""UPDATE "{state}" SET value.visits = 7 WHERE key = 'user-9';
+                     UPDATE "{state}" SET value.tags = ['new', 'é', 't1'], value.nick = NULL WHERE key = 'user-10'""")
+    assert len(expected["user-9"]["tags"]) == 1
+    expected["user-9"]["visits"] = 7
+    expected["user-10"] |= {"tags": ["new", "é", "t1"], "nick": None}
+    found = rows_of(source_at(tmp_path / "target"), state)
+    assert {row["key"]: row["value"] for row in found.to_pylist()} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f'INSERT INTO "{STATE}" SELECT 1, value FROM "{STATE}" LIMIT 1', "column value: values of .* be written"),
+        (
+            f"UPDATE \"{STATE}\" SET value = '7' WHERE key = {FIRST_KEY}",
+            "texts of JSON, which do not tell their classes",
+        ),
+    ],
+)
+def test_values_of_kryo_whose_class_is_not_known_are_refused(
+    text: str, message: str, place: Path, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(UnsupportedError, match=f"EDIT_UNSUPPORTED.*{message}"),
+        statestore.edit(place, tmp_path / "target") as edit,
+    ):
+        edit.sql(text)
+    assert not (tmp_path / "target").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.flink.edited import planned, state_edit, written
+from support.flink.edited import planned, state_edit
 from support.flink.fixtures import fixture, manifest
 from support.flink.metadata_bytes import Operator, metadata, subtask
 from support.flink.snapshot_reads import rows_of, source_at
@@ -53,15 +53,6 @@ def test_state_that_cannot_be_edited(
     edits = [] if edit is None else [edit(source, state)]
     with pytest.raises(UnsupportedError, match=rf"(?s)EDIT_UNSUPPORTED.*({message})"):
         planned(source, edits, rewrite=run.endswith("-hashmap"))
-
-
-def test_a_value_whose_bytes_hold_more_than_it_shows_is_not_changed(tmp_path: Path) -> None:
-    """Rows of other kinds than insert: the kind is in no column, so that it would be lost."""
-    source = source_of("shapes-rocksdb", 0)
-    rows = rows_of(source, "shapes.rows")
-    edit = state_edit(source, "shapes.rows", rows, rows)
-    with pytest.raises(UnsupportedError, match=r"EDIT_UNSUPPORTED.*hold more than its columns show"):
-        written(planned(source, [edit]), tmp_path / "target")
 
 
 def test_rows_that_contradict_each_other() -> None:
