@@ -210,12 +210,18 @@ def test_a_versioned_store_answers_as_its_past_was_edited(programs: str, broker:
     with running_application(programs, tmp_path, broker, description) as application:
         put_input(application)
         application.wait()
+        deleted = keys_of(answers(application)["menu"])[0]
+        application.put("menu", [Record(deleted, None, START_MS + 10**7)])
+        application.wait()
         earlier = application.truth()
         application.close()
         before, stores = answers_as_of(earlier), str(stores_file_of(application))
         past = statestore.inspect(application.state_directory, stores_file=stores)["menu.past"]
+        live = keys_of(rows_of(earlier)["menu"])
         of_keys = {row["key"]: row for row in past.scan().to_arrow().to_pylist()}
-        repaired, gone = list(of_keys.values())[:2]
+        [repaired, *_], [gone, *_] = (
+            [row for key, row in of_keys.items() if (key in live) == is_live] for is_live in (True, False)
+        )  # the newest of one key is a version, of the other one a delete
         at_once = {"produce": f"kafka://{broker.address}"}
         with statestore.edit(
             application.state_directory, tmp_path / "target", settings=at_once, stores_file=stores
