@@ -53,7 +53,7 @@ EDIT_SETTINGS = (
     EngineOption("produce_config", "text", "a file with librdkafka's settings for produce"),
     EngineOption("stopped", "bool", "the application is stopped, where its group cannot be described; false"),
 )
-"""What an edit can be asked for (`statestore.formats.kafka.edits`)."""
+"""The settings of an edit (`statestore.formats.kafka.edits`)."""
 SCHEMES = ("kafka",)
 """``kafka://host:port,host:port/topic``: a broker, and one topic of it or all changelogs."""
 

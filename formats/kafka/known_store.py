@@ -42,7 +42,7 @@ class KnownStore:
 
     @property
     def is_known(self) -> bool:
-        """Whether the kind was given or could be guessed."""
+        """Return whether the kind was given or could be guessed."""
         return self.shown_kind != UNKNOWN
 
     @property

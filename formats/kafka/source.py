@@ -228,7 +228,7 @@ class ApplicationSource(Source):
         return tuple(DirectoryLog(self.application.folder, store, each, allowed) for each in store.partitions)
 
     def _edited_store(self, state: str) -> EditedStore:
-        """What an edit needs to know of a store.
+        """Return a store as an edit needs it.
 
         Raises InvalidInputError EDIT_REFUSED where its files may be behind its changelog.
         """

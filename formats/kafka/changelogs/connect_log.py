@@ -29,8 +29,8 @@ from statestore.formats.kafka.changelogs.connect_names import ConnectFile, conne
 from statestore.formats.kafka.changelogs.connect_values import JsonCells, lines
 from statestore.formats.kafka.changelogs.export_forms import RecordOptions, encoding_of, named_columns
 from statestore.formats.kafka.changelogs.export_streams import opened
+from statestore.formats.kafka.changelogs.file_batches import parser_errors
 from statestore.formats.kafka.changelogs.file_columns import FilePlace, TextEncoding, bytes_of, integers_of
-from statestore.formats.kafka.changelogs.file_records import parser_errors
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import UNKNOWN_OFFSET, UNKNOWN_TIME, ListedHeaders, Records
 

@@ -60,7 +60,7 @@ NO_OPTIONS = RecordOptions()
 
 @dataclass(frozen=True)
 class RecordForm:
-    """How the records of a file are written.
+    """The form in which the records of a file are written.
 
     ``encoding``: how texts are bytes, ``key_encoding`` those of keys where these differ.
     ``columns``: the file's name of each column of RECORDS. ``named``: the columns that the user has named; they must be
@@ -90,7 +90,7 @@ class RecordForm:
     layout: Literal["fields", "log dump", "saved messages"] = "fields"
 
     def encoding_of(self, column: str) -> TextEncoding:
-        """How texts of a column are bytes."""
+        """Return how texts of a column are bytes."""
         return self.key_encoding if column == "key" and self.key_encoding is not None else self.encoding
 
 

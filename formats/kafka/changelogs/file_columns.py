@@ -24,7 +24,7 @@ from statestore.formats.errors import CorruptError, InvalidInputError, shown
 from statestore.formats.kafka.columns.header_columns import HEADERS
 
 TextEncoding = Literal["hex", "base64", "utf-8"]
-"""How bytes are written where a column is text."""
+"""The ways in which bytes are written where a column is text."""
 
 _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _OTHER_UNITS = (("seconds", 10**9), ("microseconds", 10**15), ("nanoseconds", 10**18))

@@ -104,7 +104,7 @@ def _lines_with(data: Any, lines: Ints, head: bytes) -> Ints:
 
 
 def _holds(data: Any, at: Ints, text: bytes) -> Bools:
-    """Whether the text stands at each of these positions."""
+    """Return whether the text stands at each of these positions."""
     found: Bools = (at >= 0) & (at <= len(data) - len(text))
     for n, octet in enumerate(text):
         found[found] = data[at[found] + n] == octet

@@ -24,7 +24,7 @@ from statestore.formats.kafka.changelogs.records import Records
 from statestore.formats.kernels.arrays import Ints
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-"""Which records of transactions are read, as ``isolation.level`` of a consumer."""
+"""The records of transactions that are read, as ``isolation.level`` of a consumer."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class LogFindings:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the log holds each of its offsets from 0 on, so that its history is the whole history."""
+        """Return whether the log holds each of its offsets from 0 on, so that its history is the whole history."""
         return self.missing_offsets == 0
 
     def notes(self) -> tuple[str, ...]:

@@ -35,8 +35,8 @@ Encode = Callable[[pa.Array], Cells]
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored where values are written: ``own`` are the cells that they replace, null where there is none, and
-    ``sample`` is any cell of the column."""
+    """Cells that are stored where values are written: ``own`` are those that they replace, null where there is none,
+    and ``sample`` is any cell of the column."""
 
     own: pa.Array | None = None
     sample: bytes | None = None

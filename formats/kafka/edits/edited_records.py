@@ -420,7 +420,8 @@ def _check_versions(store: EditedStore, plan: FoundRows, written: _Written, time
         time, there = int(written.timestamp[early[0]]), int(begin[early[0]])
         raise store.refused(
             f"found valid_from {time} ms of a key that has a version or a delete at {there} ms, expected that time or "
-            "a later one: a version of the past would not be the newest"
+            "a later one: a version of the past would not be the newest (those that are there are edited in state "
+            f"{store.state}.past)"
         )
     for partition in np.unique(written.partition).tolist():
         oldest, time = times.oldest(partition), int(written.timestamp[written.partition == partition].min())

@@ -51,8 +51,8 @@ class Stored:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """What becomes of the rows of an edit: ``erased`` go, ``kept`` are replaced by the added rows at ``kept_by``, and
-    the added rows at ``new`` have no record yet."""
+    """The rows of an edit by what becomes of them: ``erased`` go, ``kept`` are replaced by the added rows at
+    ``kept_by``, and the added rows at ``new`` have no record yet."""
 
     erased: Stored
     kept: Stored

@@ -1,4 +1,4 @@
-"""Where a producer puts a key: the default partitioner of Kafka (``BuiltInPartitioner``, ``Utils.murmur2``).
+"""The default partitioner of Kafka, by which a producer places a key (``BuiltInPartitioner``, ``Utils.murmur2``).
 
 A store's partition is that of the input record, so the rule holds for the user's key, without the times that windows
 and sessions add to it. An application may place keys by a rule of its own; then the keys that are there disagree.

@@ -19,7 +19,7 @@ from typing import Any
 SECONDS = 30.0
 TRIES = 4
 TRANSACTION_MS = 300_000
-"""How long a broker lets the transaction be open: a program that dies holds back readers for no longer."""
+"""The time for which a broker lets the transaction be open: a program that dies holds back readers for no longer."""
 Headers = list[tuple[str, bytes | None]]
 Record = tuple[str, int, int, bytes, bytes | None, Headers]
 """Topic, partition, timestamp, key, value and headers."""

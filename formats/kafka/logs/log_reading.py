@@ -232,13 +232,13 @@ class Aborted:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Which transactional batches are not committed: those aborted, and all from the offset ``stable`` on."""
+    """The transactional batches that are not committed: those aborted, and all from the offset ``stable`` on."""
 
     aborted: tuple[Aborted, ...] = ()
     stable: int = _END
 
     def committed(self, table: Ints) -> Bools:
-        """Which batches of data a consumer under read_committed is given."""
+        """Return which batches of data a consumer under read_committed is given."""
         base = table[:, BASE_OFFSET]
         kept: Bools = (table[:, ATTRIBUTES] & CONTROL == 0) & (base < min(self.stable, _END - 1))
         if not self.aborted:

@@ -194,7 +194,7 @@ def _other_magic(file: str, position: int, rest: Bytes, first: bool) -> CorruptE
 
 
 def _later_batch(rest: Bytes) -> int | None:
-    """Return where the first whole batch begins behind the first byte, None if there is none."""
+    """Find where the first whole batch begins behind the first byte; None if there is none."""
     if len(rest) <= HEADER:
         return None
     for at in (np.flatnonzero(rest[17 : len(rest) - HEADER + 17] == 2) + 1).tolist():

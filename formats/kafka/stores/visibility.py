@@ -1,4 +1,4 @@
-"""Which stored rows Kafka Streams would still show, and why not the others.
+"""The stored rows that Kafka Streams would still show, and why not the others.
 
 A store deletes whole segments, and judges reads by the millisecond (KAFKA-12960). So rows are on disk that the running
 store would not show. The boundary depends on the observed stream time of the partition: the greatest time that the
@@ -129,7 +129,7 @@ def marks_expired(kind: StoreKind, retention: int | None) -> bool:
 
 
 def expired_column(rows: pa.RecordBatch, kind: StoreKind, stream_time: int, retention: int) -> pa.Array:
-    """Which decoded rows Kafka does not show at a stream time; both times are milliseconds.
+    """Return which decoded rows Kafka does not show at a stream time; both times are milliseconds.
 
     Rows of a versioned store have ``valid_to``: a version is out of reach once it ended before the history retention.
     """

@@ -64,10 +64,15 @@ PARTS = (
     Part("seen", "headers-window", "string", "long", {"window_size_ms": WINDOW_MS, "retention_ms": 10**9}),
     Part("stays", "headers-session", "integer", "string", {"session_size_ms": 4_000, "retention_ms": 10**9}),
 )
+MORE_WINDOWS = (
+    Part("lately", "sliding-count", "string", "string", {"window_size_ms": WINDOW_MS, "grace_ms": 10**9}),
+    Part("closing", "closing-count", "string", "string", {"window_size_ms": WINDOW_MS, "grace_ms": 10**9}),
+    Part("leaving", "closing-session-count", "integer", "long", {"gap_ms": 1_200, "grace_ms": 10**9}),
+)
 EXACTLY_ONCE = {"processing.guarantee": "exactly_once_v2"}
 APPLICATIONS = (
     Description("till", PARTS),
-    Description("vault", PARTS, config=EXACTLY_ONCE),
+    Description("vault", (*PARTS, *MORE_WINDOWS), config=EXACTLY_ONCE),
 )
 NEW_KEYS: Mapping[str, Any] = {"string": "a new key", "long": 77, "integer": 4242}
 NEW_VALUES: Mapping[str, Any] = {"string": "repaired", "long": 1_000, "integer": 1_000}
@@ -140,7 +145,7 @@ def test_an_application_goes_on_from_the_edited_state(
 
         source = source_at(application.state_directory, stores_file_of(application))
         edits, after = [], {}
-        for part in PARTS:
+        for part in description.parts:
             removed, added, after[part.name] = edited(part, before[part.name])
             tables = (rows_table(source, part.name, rows) for rows in (removed, added))
             edits.append(edit_of(source, part.name, *tables))
@@ -151,21 +156,21 @@ def test_an_application_goes_on_from_the_edited_state(
         target = tmp_path / "target"
         if produced:
             receipt = apply_edit(source, VERSION, edits, target, EditOptions(settings=named_settings))
-            assert len([note for note in receipt.notes if note.startswith("Produced to")]) == len(PARTS)
+            assert len([note for note in receipt.notes if note.startswith("Produced to")]) == len(description.parts)
             kept = read_receipt(Folder(pafs.LocalFileSystem(), str(target)))
             assert kept is not None and kept.notes == receipt.notes
         else:
             written(plan, target)
         # What the target shows before anything is produced is what the application has afterwards.
         seen = plan.opened(str(target))
-        for part in PARTS:
+        for part in description.parts:
             wanted = rows_table(seen, part.name, after[part.name]).to_pylist()
             assert sorted(map(repr, state_table(seen, part.name).to_pylist())) == sorted(map(repr, wanted))
 
         if not produced:
             done = produce(target, broker.address)
             assert done.returncode == 0, done.stderr
-            assert done.stdout.startswith(f"{3 * len(PARTS)} records written")
+            assert done.stdout.startswith(f"{3 * len(description.parts)} records written")
         if wiped:
             [note] = [note for note in plan.notes if "delete these folders" in note]
             tasks = list(application.state_directory.glob("*_*"))
@@ -205,12 +210,18 @@ def test_a_versioned_store_answers_as_its_past_was_edited(programs: str, broker:
     with running_application(programs, tmp_path, broker, description) as application:
         put_input(application)
         application.wait()
+        deleted = keys_of(answers(application)["menu"])[0]
+        application.put("menu", [Record(deleted, None, START_MS + 10**7)])
+        application.wait()
         earlier = application.truth()
         application.close()
         before, stores = answers_as_of(earlier), str(stores_file_of(application))
         past = statestore.inspect(application.state_directory, stores_file=stores)["menu.past"]
+        live = keys_of(rows_of(earlier)["menu"])
         of_keys = {row["key"]: row for row in past.scan().to_arrow().to_pylist()}
-        repaired, gone = list(of_keys.values())[:2]
+        [repaired, *_], [gone, *_] = (
+            [row for key, row in of_keys.items() if (key in live) == is_live] for is_live in (True, False)
+        )  # the newest of one key is a version, of the other one a delete
         at_once = {"produce": f"kafka://{broker.address}"}
         with statestore.edit(
             application.state_directory, tmp_path / "target", settings=at_once, stores_file=stores

@@ -162,7 +162,7 @@ def test_random_edits_leave_all_other_answers(tmp_path: Path) -> None:
 
 def _is_past(answered: dict[tuple[str, int], Any], key: tuple[str, int]) -> bool:
     """Whether an answer is of a version that another one, or a delete, has ended."""
-    return answered[key] != answered[key[0], MOMENTS[-1]]
+    return bool(answered[key] != answered[key[0], MOMENTS[-1]])
 
 
 def test_the_past_in_a_directory_of_an_application(tmp_path: Path) -> None:

@@ -121,7 +121,11 @@ def test_a_serde_that_is_guessed_is_refused(
         planned(source, edit(source, change(other)))
 
 
-@pytest.mark.parametrize("kind", ["window-duplicates", "outer-join-buffer", "suppression-buffer"])
+OPERATORS = ("window-duplicates", "headers-window-duplicates", "outer-join-buffer", "foreign-key-subscriptions",
+             "grace-join-buffer", "suppression-buffer")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
 def test_stores_of_operators_are_refused(tmp_path: Path, kind: str) -> None:
     source = source_at(made_changelog(tmp_path, IN_WINDOWS), kind=kind)
     nothing = pa.table({"key": pa.array([], pa.binary())})

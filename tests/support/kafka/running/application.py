@@ -30,6 +30,9 @@ KINDS = {
     "versioned": "versioned",
     "windowed-count": "timestamped-window",
     "session-count": "session",
+    "sliding-count": "timestamped-window",
+    "closing-count": "time-ordered-timestamped-window",
+    "closing-session-count": "time-ordered-session",
     "window": "window",
     "headers-window": "headers-window",
     "headers-session": "headers-session",
@@ -49,8 +52,9 @@ class Part:
     what the role takes, all in milliseconds:
 
     - ``versioned``: ``history_retention_ms``, ``segment_interval_ms``
-    - ``windowed-count``: ``window_size_ms``, ``grace_ms``
-    - ``session-count``: ``gap_ms``, ``grace_ms``
+    - ``windowed-count``, ``sliding-count``, ``closing-count`` (emits when windows close): ``window_size_ms``,
+      ``grace_ms``
+    - ``session-count``, ``closing-session-count``: ``gap_ms``, ``grace_ms``
     - ``window``, ``headers-window``: ``window_size_ms``, ``retention_ms``; a record is put at the start of its window
     - ``headers-session``: ``session_size_ms``, ``retention_ms``; a record's session begins as its window would
     - ``join`` (inner, of two streams): ``difference_ms``, ``grace_ms``
@@ -75,9 +79,9 @@ class Part:
         value = "long" if self.role.endswith("-count") else self.input_serde
         settings: dict[str, Any] = dict(self.settings)
         named = {self.name: value}
-        if self.role == "windowed-count":
+        if self.role in ("windowed-count", "sliding-count", "closing-count"):
             settings["retention_ms"] = settings["window_size_ms"] + settings["grace_ms"]
-        elif self.role == "session-count":
+        elif self.role in ("session-count", "closing-session-count"):
             settings["retention_ms"] = settings["gap_ms"] + settings["grace_ms"]
         elif self.role == "join":
             size = 2 * settings.pop("difference_ms")

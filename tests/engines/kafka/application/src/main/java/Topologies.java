@@ -6,6 +6,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
@@ -13,6 +14,7 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
@@ -76,10 +78,31 @@ final class Topologies {
                         TimeWindows.ofSizeAndGrace(duration(part, "window_size_ms"), duration(part, "grace_ms"));
                 grouped(topic, keys, values).windowedBy(windows).count(Materialized.as(name));
             }
+            case "sliding-count" -> {
+                SlidingWindows windows = SlidingWindows.ofTimeDifferenceAndGrace(
+                        duration(part, "window_size_ms"), duration(part, "grace_ms"));
+                grouped(topic, keys, values).windowedBy(windows).count(Materialized.as(name));
+            }
+            case "closing-count" -> {
+                TimeWindows windows =
+                        TimeWindows.ofSizeAndGrace(duration(part, "window_size_ms"), duration(part, "grace_ms"));
+                grouped(topic, keys, values)
+                        .windowedBy(windows)
+                        .emitStrategy(EmitStrategy.onWindowClose())
+                        .count(Materialized.as(name));
+            }
             case "session-count" -> {
                 SessionWindows windows =
                         SessionWindows.ofInactivityGapAndGrace(duration(part, "gap_ms"), duration(part, "grace_ms"));
                 grouped(topic, keys, values).windowedBy(windows).count(Materialized.as(name));
+            }
+            case "closing-session-count" -> {
+                SessionWindows windows =
+                        SessionWindows.ofInactivityGapAndGrace(duration(part, "gap_ms"), duration(part, "grace_ms"));
+                grouped(topic, keys, values)
+                        .windowedBy(windows)
+                        .emitStrategy(EmitStrategy.onWindowClose())
+                        .count(Materialized.as(name));
             }
             case "join" -> {
                 Serde<Object> others = Cells.serde(part.get("other_serde").textValue());
