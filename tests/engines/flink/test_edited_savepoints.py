@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.engines.toy_edits import tree
 from support.flink.edited import planned, state_edit, written
 from support.flink.running.java_project import class_path
 from support.flink.running.job import Job, Snapshot, run_job
 from support.flink.snapshot_reads import rows_of, source_at
+from support.object_stores.s3_server import BUCKET, S3Server
 
 import statestore
 from statestore.formats.edits import StateEdit
@@ -266,25 +268,68 @@ def whole_windows(source: FlinkSource) -> dict[str, int]:
     return counts
 
 
+@dataclass(frozen=True)
+class Place:
+    """A folder for runs and targets; ``server``: of S3, which keeps its objects there, as jobs of Flink find them."""
+
+    folder: Path
+    server: S3Server | None = None
+
+    def options(self, name: str) -> dict[str, str]:
+        """Options of a job by which its snapshots are put below the folder of a run."""
+        if self.server is None:
+            return {}
+        found = {"endpoint": self.server.endpoint, "path.style.access": "true", "access-key": self.server.access_key}
+        found["secret-key"] = self.server.secret_key
+        found["directory.marker.retention"] = "keep"  # the gateway does not remove a folder in which something is
+        return {
+            "url": self.of_flink(self.folder / name / "state"),
+            "extra": "#".join(f"s3.{option}={value}" for option, value in found.items()),
+        }
+
+    def of_flink(self, path: Path) -> str:
+        return str(path) if self.server is None else f"s3://{path.relative_to(self.server.folder)}"
+
+    def ours(self, path: Path) -> str:
+        if self.server is None:
+            return str(path)
+        bucket, *names = path.relative_to(self.server.folder).parts
+        return self.server.warehouse("/".join(names), bucket)
+
+
 @pytest.mark.parametrize(
-    ("kind", "options", "then"),
+    ("kind", "options", "then", "project"),
     [
-        ("canonical", {"backend": "rocksdb"}, {"backend": "hashmap"}),
-        ("chk", {"backend": "hashmap", "compress": "true"}, {"backend": "hashmap", "parallelism": "3"}),
+        ("canonical", {"backend": "rocksdb"}, {"backend": "hashmap"}, "jobs"),
+        ("chk", {"backend": "hashmap", "compress": "true"}, {"backend": "hashmap", "parallelism": "3"}, "jobs"),
+        ("chk", {"backend": "rocksdb"}, {"backend": "rocksdb", "parallelism": "3"}, "object_stores"),
     ],
-    ids=lambda each: each if isinstance(each, str) else "-".join(each.values()),
+    ids=["canonical", "checkpoint", "checkpoint in S3"],
 )
 def test_windows_and_operator_state_go_on(
-    kind: str, options: dict[str, str], then: dict[str, str], programs: Callable[[str, str], str], tmp_path: Path
+    kind: str,
+    options: dict[str, str],
+    then: dict[str, str],
+    project: str,
+    programs: Callable[[str, str], str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    until, jars = 45, programs("jobs", NEWEST)
-    first = run_job(jars, tmp_path / "first", Job("EditedParts", f"emit:{until},{kind}", tuple(options.items())))
-    with statestore.edit(str(first.snapshots[-1].folder), tmp_path / "target") as edit:
+    until, jars, place = 45, programs(project, NEWEST), Place(tmp_path)
+    if project == "object_stores":
+        server: S3Server = request.getfixturevalue("s3_server")
+        place = Place(server.folder / BUCKET / "edited-savepoints", server)
+        place.folder.mkdir()
+    start = (*options.items(), *place.options("first").items())
+    first = run_job(jars, place.folder / "first", Job("EditedParts", f"emit:{until},{kind}", start))
+    before, target = tree(first.snapshots[-1].folder.parent), place.folder / "target"
+    with statestore.edit(place.ours(first.snapshots[-1].folder), place.ours(target)) as edit:
         edit.sql(STATEMENTS)
-    assert whole_windows(source_at(tmp_path / "target")) == {"tumbling": KEYS, "sessions": KEYS}
+    assert whole_windows(source_at(place.ours(target))) == {"tumbling": KEYS, "sessions": KEYS}
 
-    start = (*then.items(), ("from", str(tmp_path / "target")))
-    second = run_job(jars, tmp_path / "second", Job("EditedParts", "emit:90,canonical", start))
+    start = (*then.items(), *place.options("second").items(), ("from", place.of_flink(target)))
+    second = run_job(jars, place.folder / "second", Job("EditedParts", "emit:90,canonical", start))
+    assert tree(first.snapshots[-1].folder.parent) == before
     ended: dict[tuple[str, str], list[int]] = {}
     found: dict[str, list[Any]] = {}
     for row in second.snapshots[-1].truth:
@@ -301,4 +346,4 @@ def test_windows_and_operator_state_go_on(
     rules = {f"rule-{number}": number for number in range(9)} | {"rule-2": 22, "rule-new": 33}
     del rules["rule-1"]
     assert all(dict(each["$map"] if isinstance(each, dict) else each) == rules for each in found["seen"])
-    assert whole_windows(source_at(second.snapshots[-1].folder))["sessions"] == KEYS
+    assert whole_windows(source_at(place.ours(second.snapshots[-1].folder)))["sessions"] == KEYS

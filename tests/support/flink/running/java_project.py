@@ -5,14 +5,11 @@ They need a JDK and Maven, which fetches Flink's jars the first time and then fi
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
+from support import maven
 from support.paths import TESTS
 
 PROJECTS = TESTS / "engines" / "flink"
@@ -43,26 +40,4 @@ def jars_of(project: str, folder: Path, *options: str) -> str:
 
     Skips as `class_path` does.
     """
-    missing = [tool for tool in ("mvn", "javac", "java") if shutil.which(tool) is None]
-    if missing:
-        _do_without(f"no {', '.join(missing)} here")
-    folder.mkdir(parents=True, exist_ok=True)
-    jars = folder / "jars.txt"
-    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), *options]
-    ask += ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
-    # Without a look at the network where all jars are there; that is quicker, and they are the same each time.
-    with (TESTS / "conftest.py").open() as one_at_a_time:  # two Mavens may spoil each other's repository
-        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
-        for way in (["--offline"], []):
-            asked = subprocess.run([*ask, *way], cwd=folder, capture_output=True, text=True)
-            if asked.returncode == 0:
-                break
-    if asked.returncode:
-        _do_without(f"Maven could not fetch Flink's jars: {asked.stdout[-500:]}")
-    return jars.read_text().strip()
-
-
-def _do_without(reason: str) -> None:
-    if os.environ.get("STATESTORE_FLINK") == "required":
-        pytest.fail(f"{reason}, and STATESTORE_FLINK=required")
-    pytest.skip(reason)
+    return maven.jars_of(PROJECTS / project, folder, "STATESTORE_FLINK", options, ("javac", "java"))

@@ -14,6 +14,7 @@ import org.apache.flink.api.common.JobStatus;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.execution.CheckpointType;
 import org.apache.flink.core.execution.SavepointFormatType;
+import org.apache.flink.core.fs.FileSystem;
 import org.apache.flink.runtime.execution.ExecutionState;
 import org.apache.flink.runtime.executiongraph.AccessExecutionVertex;
 import org.apache.flink.runtime.jobgraph.JobGraph;
@@ -71,6 +72,7 @@ public final class RunJob {
 
     private void run() throws Exception {
         Files.createDirectories(folder);
+        if (options.containsKey("url")) FileSystem.initialize(configuration(), null);
         int slots = Integer.parseInt(options.getOrDefault("slots", "4"));
         MiniClusterConfiguration settings = new MiniClusterConfiguration.Builder().setNumTaskManagers(1)
             .setNumSlotsPerTaskManager(slots).setConfiguration(configuration()).build();
@@ -110,9 +112,14 @@ public final class RunJob {
         writeManifest();
     }
 
+    /** Where snapshots are written: the folder, or the option url, by which an object store knows it. */
+    private String url() {
+        return options.getOrDefault("url", "file://" + folder);
+    }
+
     private Configuration configuration() {
         Map<String, String> c = new HashMap<>();
-        String here = "file://" + folder;
+        String here = url();
         c.put("state.backend.type", options.getOrDefault("backend", "rocksdb"));
         c.put("execution.checkpointing.incremental", options.getOrDefault("incremental", "true"));
         c.put("execution.checkpointing.dir", here);
@@ -143,7 +150,8 @@ public final class RunJob {
         if (options.containsKey("extra"))
             for (String each : options.get("extra").split("#")) c.put(each.split("=", 2)[0], each.split("=", 2)[1]);
         if (options.containsKey("from")) {
-            c.put("execution.state-recovery.path", "file://" + options.get("from"));
+            String from = options.get("from");
+            c.put("execution.state-recovery.path", from.contains("://") ? from : "file://" + from);
             c.put("execution.state-recovery.claim-mode", options.getOrDefault("claim", "NO_CLAIM"));
             c.put("execution.state-recovery.ignore-unclaimed-state", options.getOrDefault("ignore", "false"));
         }
@@ -212,7 +220,7 @@ public final class RunJob {
                 case "canonical":
                 case "native":
                     SavepointFormatType format = kind.equals("native") ? SavepointFormatType.NATIVE : SavepointFormatType.CANONICAL;
-                    String url = cluster.triggerSavepoint(id, "file://" + folder, false, format).get();
+                    String url = cluster.triggerSavepoint(id, url(), false, format).get();
                     where = folder.resolve(url.substring(url.lastIndexOf('/') + 1));
                     name = "savepoint-" + kind;
                     break;
