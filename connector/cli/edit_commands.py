@@ -142,7 +142,7 @@ def _text_of(file: Path) -> str:
     from statestore.formats.places.regular_files import read_regular
 
     try:
-        return read_regular(file).decode()
+        return read_regular(file).decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(ErrorCode.PATH_NOT_FOUND, f"-f {file} does not exist; expected a file of SQL") from None
     except UnicodeDecodeError as error:
