@@ -167,6 +167,8 @@ def _show(changed: ChangedRows, form: str, limit: int, *, full: bool) -> None:
 
 def _say_written(receipt: Receipt, source: str, target: str) -> None:
     """Say what was written, and what the user has to do next."""
+    from statestore.catalog.edits.receipt import KEYED
+
     for state in receipt.states:
         if state.follows:
             say(f"{state.name}: {state}, which follow from the other changes")
@@ -175,7 +177,8 @@ def _say_written(receipt: Receipt, source: str, target: str) -> None:
         f"{target} has version {receipt.target_version}, verified: {len(receipt.written)} files written, "
         f"{copied.files} copied; receipt in {target}/edit.json"
     )
-    if receipt.key is not None and receipt.states and not any(each.rows_before is not None for each in receipt.states):
+    is_digested = receipt.states or any(each.startswith(KEYED) for each in receipt.statements)
+    if receipt.key is not None and is_digested and not any(each.rows_before is not None for each in receipt.states):
         say(f"its digests have the key {receipt.key}, which is nowhere else: keep it to prove what was edited")
     for note in receipt.notes:
         say(f"note: {note}")
