@@ -88,7 +88,7 @@ class Preview:
     refused: StateStoreError | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        lines = [str(each) for each in self.changes] or ["no row changes: the target is a copy of the source"]
+        lines = [str(each) for each in self.changes] or ["no row changes"]
         lines += [f"note: {each}" for each in self.notes]
         return "\n".join([*lines, *self.summary()])
 

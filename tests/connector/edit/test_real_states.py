@@ -197,6 +197,13 @@ def test_rows_of_engines_change_as_stated(name: str) -> None:
     assert rows_after(edit, case.state, rows, info) == Counter(map(repr, expected))
 
 
+@pytest.mark.parametrize("headers", ["NULL", "[NULL]", "[{'name': NULL, 'value': NULL}]"])
+def test_headers_that_no_record_has_are_refused(kafka: tuple[Path, dict[str, Any]], headers: str) -> None:
+    edit = statestore.edit(kafka[0], **kafka[1])
+    edit.sql(f"UPDATE audited SET headers = {headers}")
+    assert "null headers in a row" in str(edit.preview().refused)
+
+
 def test_a_store_of_kafka_streams(kafka: tuple[Path, dict[str, Any]]) -> None:
     path, options = kafka
     table = statestore.inspect(path, **options).table("stock")
