@@ -16,6 +16,8 @@ from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.values.equal_hashes import distinct, numbered
 
 HASHED_AT_ONCE = 1 << 17
+_ADDING = ("INSERT", "PUT")
+"""First words of statements that remove nothing."""
 
 
 def edited_states(
@@ -77,10 +79,12 @@ def _hashes(table: pa.Table, names: Sequence[str]) -> Hashes:
 def kept_statements(
     statements: Sequence[str], edits: Sequence[StateEdit], key: str, *, as_texts: bool
 ) -> tuple[str, ...]:
-    """Return statements as a receipt keeps them: as texts if that was asked for, or if the edit removes no row.
+    """Return statements as a receipt keeps them: as texts if that was asked for, or if the edit only adds rows.
 
-    Any statement of an edit that removes rows may name what must not survive: in its WHERE, and in rows it sets.
+    Any statement of an edit that removes rows may name what must not survive: in its WHERE, and in rows it sets. So may
+    one that found no row to remove.
     """
-    if as_texts or not any(edit.removed.num_rows for edit in edits):
+    adds = all(each.split(maxsplit=1)[0].upper() in _ADDING for each in statements if each.strip())
+    if as_texts or (adds and not any(edit.removed.num_rows for edit in edits)):
         return tuple(statements)
     return tuple(keyed_digest(key, each) for each in statements)

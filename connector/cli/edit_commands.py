@@ -157,7 +157,7 @@ def _text_of(file: Path) -> str:
     from statestore.formats.places.regular_files import read_regular
 
     try:
-        return read_regular(file).decode()
+        return read_regular(file).decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(ErrorCode.PATH_NOT_FOUND, f"-f {file} does not exist; expected a file of SQL") from None
     except UnicodeDecodeError as error:
@@ -182,6 +182,8 @@ def _show(changed: ChangedRows, form: str, limit: int, *, full: bool) -> None:
 
 def _say_written(receipt: Receipt, target: str) -> None:
     """Say what was written, and how its receipt is read."""
+    from statestore.catalog.edits.receipt import KEYED
+
     for state in receipt.states:
         if state.follows:
             say(f"{state.name}: {state}, which follow from the other changes")
@@ -190,5 +192,6 @@ def _say_written(receipt: Receipt, target: str) -> None:
         f"{target} has version {receipt.target_version}, verified: {len(receipt.written)} files written, "
         f"{copied.files} copied; receipt in {target}/edit.json"
     )
-    if receipt.key is not None and receipt.states and not any(each.rows_before is not None for each in receipt.states):
+    is_digested = receipt.states or any(each.startswith(KEYED) for each in receipt.statements)
+    if receipt.key is not None and is_digested and not any(each.rows_before is not None for each in receipt.states):
         say(f"its digests have the key {receipt.key}, which is nowhere else: keep it to prove what was edited")

@@ -22,6 +22,7 @@ from statestore.formats.values.json_terms import plain
 
 GIVEN, WANTED = "__statestore_given", "__statestore_wanted"
 _WHOLE = r"\s*[+-]?[0-9]+\s*"
+_NANOSECONDS = r"\.[0-9]{6}[0-9]*[1-9]"
 _POINT = r"\s*[+-]?[0-9]*\.?[0-9]*\s*"
 
 
@@ -85,7 +86,7 @@ def _cast_by_duckdb(connection: duckdb.DuckDBPyConnection, kind: pa.DataType) ->
     if given == "VARCHAR" and not pa.types.is_nested(kind):
         lost = _lost_of_text(kind, cast)
     elif wanted == "VARCHAR":
-        lost = "false"
+        lost = f"encode({cast}) <> value" if given == "BLOB" else "false"  # other bytes become \xFF
     else:
         lost = f"TRY_CAST({cast} AS {given}) IS DISTINCT FROM value"
     text = f"SELECT value IS NOT NULL AND ({cast} IS NULL OR {lost}) AS lost, {cast} AS fitting FROM {GIVEN}"
@@ -107,8 +108,13 @@ def _lost_of_text(kind: pa.DataType, cast: str) -> str:
         return f"NOT regexp_full_match(value, '{_POINT}') OR {digits} > {kind.scale}"
     if types.is_date(kind) or types.is_timestamp(kind):
         finer = "TRY_CAST(value AS TIMESTAMP_NS)"
+        lost = f"isinf({cast})"  # no engine has such a time
         if types.is_date(kind) or kind.tz is None:
-            return f"({finer} IS NOT NULL AND TRY_CAST({cast} AS TIMESTAMP_NS) <> {finer})"
+            return f"{lost} OR ({finer} IS NOT NULL AND TRY_CAST({cast} AS TIMESTAMP_NS) <> {finer})"
+        return f"{lost} OR regexp_matches(value, '{_NANOSECONDS}')"
+    if types.is_floating(kind):
+        whole = f"regexp_full_match(value, '{_WHOLE}') AND TRY_CAST({cast} AS HUGEINT) IS DISTINCT FROM "
+        return f"({whole} TRY_CAST(value AS HUGEINT)) OR (isinf({cast}) AND regexp_matches(value, '[0-9]'))"
     return "false"
 
 

@@ -55,7 +55,10 @@ class ChangedRows:
         for row in range(first.num_rows):
             key = ", ".join(f"{name} {_text(cells[name][row])}" for name in names)
             old, new, changed = cells[OLD][row], cells[NEW][row], cells[CHANGED][row]
-            if changed is None:
+            is_read = all(each is None or isinstance(each, Mapping) for each in (old, new))
+            if not is_read:  # times beyond Python's years make texts of all values of a column
+                values = [" → ".join(str(each) for each in (old, new) if each is not None)]
+            elif changed is None:
                 values = [f"{name} {_text(each)}" for name, each in (new if old is None else old).items()]
             else:
                 values = [each for name in changed for each in _changes(name, old[name], new[name])]
@@ -85,7 +88,7 @@ class Preview:
     refused: StateStoreError | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        lines = [str(each) for each in self.changes] or ["no row changes: the target is a copy of the source"]
+        lines = [str(each) for each in self.changes] or ["no row changes"]
         lines += [f"note: {each}" for each in self.notes]
         return "\n".join([*lines, *self.summary()])
 

@@ -19,6 +19,7 @@ from statestore.connector.edit.row_changes import delete_rows, insert_rows, key_
 from statestore.connector.edit.run_statement import (
     as_units,
     assigned_path,
+    can_ask_units,
     check_apart,
     fitted_to,
     numbers_of,
@@ -137,7 +138,7 @@ class _Run:
 
     def _load(self) -> None:
         state, merge = self.state, self.merge
-        if any(when.kind == "unsourced" for when in merge.whens) or not state.unit:
+        if any(when.kind == "unsourced" for when in merge.whens) or not can_ask_units(state):
             state.load_all()
             return
         given = {SOURCE: self.source}

@@ -85,7 +85,7 @@ def load_meant(editing: Editing, text: Text, state: EditedState, statement: Upda
     def select(tree: exp.Query) -> pa.Table:
         return editing.select(with_tables(tree, statement.with_), text)
 
-    if statement.where is None or not state.unit or _is_by_chance(statement):
+    if statement.where is None or not can_ask_units(state) or _is_by_chance(statement):
         state.load_all()
     elif not load_named(state, columns, statement.sources, statement.where, select):
         unit = [exp.column(name, table=statement.target.alias, quoted=True) for name in state.unit]
@@ -107,6 +107,22 @@ def _is_by_chance(statement: Update | Delete) -> bool:
     """Return whether a statement may mean other rows when it is asked again. Its rows are then asked for once."""
     parts = [statement.where, statement.with_, *statement.sources]
     return any(each is not None and each.find(*BY_CHANCE) is not None for each in parts)
+
+
+def can_ask_units(state: EditedState) -> bool:
+    """Return whether a query gives the units of rows as the state has them."""
+    return bool(state.unit) and all(_comes_back(state.schema.field(name).type) for name in state.unit)
+
+
+def _comes_back(kind: pa.DataType) -> bool:
+    """Return whether DuckDB returns each value of a type as it was: it has intervals for durations, and microseconds
+    for some times in nanoseconds."""
+    types = pa.types
+    if types.is_duration(kind) or types.is_interval(kind):
+        return False
+    if types.is_time64(kind) or (types.is_timestamp(kind) and kind.tz is not None):
+        return bool(kind.unit != "ns")
+    return all(_comes_back(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def as_units(state: EditedState, found: pa.Table) -> pa.Table:

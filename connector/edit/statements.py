@@ -144,6 +144,13 @@ def statements_of(text: str) -> Iterator[Text]:
     if not isinstance(text, str):
         raise InvalidInputError(ErrorCode.INVALID_SQL, f"the statement is a {type(text).__name__}; expected a text")
     try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = ascii(text[max(0, error.start - 10) : error.end])
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL, f"the statement has characters that are no UTF-8, near {found}; write them as UTF-8"
+        ) from None
+    try:
         tokens = sqlglot.tokenize(text, read=DuckDBSQL)
     except SqlglotError:
         parse(text, DuckDBSQL)
@@ -316,6 +323,13 @@ class _Parser:
             )
         if isinstance(right, exp.Var | exp.Column) and right.name.upper() == "DEFAULT" and not right.find(exp.Dot):
             self._refuse("SET … = DEFAULT: columns of states have no defaults; write the value, or NULL")
+        inside = right.walk(prune=lambda each: isinstance(each, exp.Query | exp.Subquery))
+        over_rows = next((each for each in inside if isinstance(each, exp.AggFunc | exp.Window)), None)
+        if over_rows is not None:
+            self._refuse(
+                f"SET {'.'.join(names)} = {over_rows.sql(dialect=DuckDBSQL)} is of several rows, and a row is set by "
+                "its own values; write a query in brackets, as in SET n = (SELECT max(n) FROM state)"
+            )
         return Assignment(names, right)
 
     def _condition(self, given: Any, clause: str) -> exp.Expr | None:

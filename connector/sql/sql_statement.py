@@ -101,6 +101,8 @@ def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expr:
         trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
     except SqlglotError as error:
         raise InvalidInputError(ErrorCode.INVALID_SQL, _describe(error)) from None
+    except RecursionError:
+        raise InvalidInputError(ErrorCode.INVALID_SQL, "the statement is nested too deeply") from None
     if len(trees) != 1:
         raise InvalidInputError(
             ErrorCode.INVALID_SQL, f"expected one SQL statement, found {len(trees)}; pass them one by one"

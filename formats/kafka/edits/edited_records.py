@@ -364,8 +364,22 @@ def _puts(
     if kept is not None and (kept < 0).any():
         name = "valid_from" if store.kind.has_past else "timestamp"
         raise store.refused(f"found {name} null or before 1970 in a row, expected the time that its record is to have")
+    _check_headers(store, rows)
     moments = np.full(len(rows), now, np.int64) if kept is None else kept
     return _Written(partition, moments, keys, _values(store, plan, rows), kept_headers(store.kind, rows))
+
+
+def _check_headers(store: EditedStore, rows: pa.RecordBatch) -> None:
+    """Raise InvalidInputError EDIT_REFUSED for headers that no record can have."""
+    if not store.kind.headers:
+        return
+    column = rows.column("headers")
+    each = column.flatten()
+    if column.null_count or each.null_count or each.field("name").null_count:
+        raise store.refused(
+            "found null headers in a row, or a header that is null or has no name; give a list, [] for none, with a "
+            "name for each"
+        )
 
 
 def _values(store: EditedStore, plan: FoundRows, rows: pa.RecordBatch) -> pa.Array:

@@ -120,6 +120,15 @@ def test_statements_that_remove_nothing_are_kept(tmp_path: Path) -> None:
     assert receipt.statements == (insert,) and receipt.proves(insert)
 
 
+@pytest.mark.parametrize(
+    "text", [DELETE, "-- a note\nUPDATE toys SET n = 1 WHERE k = 'p'", "WITH x AS (SELECT 1) " + DELETE]
+)
+def test_a_statement_that_finds_no_row_is_kept_as_a_digest(tmp_path: Path, text: str) -> None:
+    source = write_source(tmp_path / "source")
+    receipt = apply_edit(opened(source), 2, [], str(tmp_path / "target"), statements=[text])
+    assert text not in (tmp_path / "target" / RECEIPT_FILE).read_text() and receipt.proves(text)
+
+
 def test_rows_are_kept_in_whole_where_asked_for(tmp_path: Path) -> None:
     source = write_source(tmp_path / "source")
     after = Model({**NOW.toys, ("a", "x"): 8}, {**NOW.queues, "b": [float("inf"), 2.0]})

@@ -63,7 +63,8 @@ def test_without_statements_the_target_is_a_copy(source: Path, tmp_path: Path) -
 
 
 def test_statements_come_from_a_file(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "mend.sql").write_text(f"{CHANGE};\n-- and one more\nDELETE FROM toys WHERE k = 'b';\n")
+    mark = "\ufeff"  # as editors of Windows write it
+    (tmp_path / "mend.sql").write_text(f"{mark}{CHANGE};\n-- and one more\nDELETE FROM toys WHERE k = 'b';\n")
     answer = run("edit", source, "--dry-run", "-f", tmp_path / "mend.sql", "--json")
     assert [row["change"] for row in answer.rows if row["state"] == "toys"] == ["changed", "removed"]
     (tmp_path / "mend.sql").write_text("DELETE FROM toys;\nDELETE FROM toy")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path
 from support.flink.fixtures import fixture, manifest
 from support.kafka.unpacked import stores_file, unpack
 from support.rows_read import RowsRead
@@ -140,6 +140,15 @@ CASES = {
             field("value", "value", "n", value=lambda row: row["value"]["value"]["n"] + 1),
         ),
     ),
+    "keys with durations": Case(
+        lambda: checkpoint_path("spark3.5.9-keys__hdsn", MORE),
+        "state",
+        "UPDATE state SET value.count = -1 WHERE value.count > 1 AND key.k LIKE 'l%'",
+        each(
+            lambda row: row["value"]["count"] > 1 and (row["key"]["k"] or "").startswith("l"),
+            field("value", "count", value=-1),
+        ),
+    ),
     "a list of Flink": Case(
         lambda: snapshot_of("hashmap", "savepoint"),
         "kv-long.history",
@@ -186,6 +195,13 @@ def test_rows_of_engines_change_as_stated(name: str) -> None:
     expected = case.change(deepcopy(rows))
     assert Counter(map(repr, expected)) != Counter(map(repr, rows)), "the statement changes nothing"
     assert rows_after(edit, case.state, rows, info) == Counter(map(repr, expected))
+
+
+@pytest.mark.parametrize("headers", ["NULL", "[NULL]", "[{'name': NULL, 'value': NULL}]"])
+def test_headers_that_no_record_has_are_refused(kafka: tuple[Path, dict[str, Any]], headers: str) -> None:
+    edit = statestore.edit(kafka[0], **kafka[1])
+    edit.sql(f"UPDATE audited SET headers = {headers}")
+    assert "null headers in a row" in str(edit.preview().refused)
 
 
 def test_a_store_of_kafka_streams(kafka: tuple[Path, dict[str, Any]]) -> None:
@@ -272,6 +288,12 @@ def test_rows_of_a_scan_can_be_put_back(name: str) -> None:
     edit.table(state).put_all(rows)
     edit.table(state).put(rows.slice(0, 1).to_pylist()[0])
     assert rows.num_rows and not edit.edits()
+
+
+def test_a_preview_shows_times_beyond_those_of_python() -> None:
+    edit = statestore.edit(checkpoint_path("spark4.3.0-aggmulti__hdfs"))
+    edit.sql("UPDATE state SET value.max = '20001-02-03 00:00:00Z' WHERE key.i = 39000")
+    assert "20001-02-03" in str(edit.preview())
 
 
 def test_a_state_is_found_by_the_name_behind_its_operator() -> None:
