@@ -236,7 +236,7 @@ class ChangelogSource(Source):
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
         from statestore.formats.kafka.edit_plan import shared_notes
 
-        notes = shared_notes("the application", written)
+        notes = shared_notes("the application", written, self.states())
         if any(each.erased for each in written.values()):
             notes.append(
                 "To leave no copy of erased rows on the machines of the application either, delete its folder in "

@@ -32,6 +32,7 @@ from statestore.formats.kafka.edits.record_files import (
     write_records,
     write_records_file,
 )
+from statestore.formats.kafka.stores.kind_detection import SUBSCRIPTIONS
 
 VERSION = 1
 
@@ -196,8 +197,8 @@ def _count(delivery: Delivery, store: EditedStore, options: EditOptions) -> int:
     return count
 
 
-def shared_notes(application: str, written: Mapping[str, TopicRecords]) -> list[str]:
-    """Sentences that hold for every edit of changelogs of an application."""
+def shared_notes(application: str, written: Mapping[str, TopicRecords], states: Sequence[str]) -> list[str]:
+    """Sentences that hold for every edit of changelogs of an application, which has these states."""
     found = [
         f"Stop all instances of {application} before the records are produced, and start it afterwards: a running "
         "application does not read them, and overwrites them.",
@@ -213,7 +214,14 @@ def shared_notes(application: str, written: Mapping[str, TopicRecords]) -> list[
         found.append(
             "A delete takes effect at the start. The erased bytes leave the topic when the broker has compacted the "
             "segments that hold them (cleanup.policy, segment.ms, min.compaction.lag.ms, delete.retention.ms), and a "
-            "local directory when RocksDB has compacted its tables. The files of this folder name the erased keys: "
-            "delete them once they are applied."
+            "local directory when RocksDB has compacted its tables. The files of this folder, and that of "
+            "setting records, name the erased keys: delete them once they are applied."
+        )
+    joins = [name for name in states if any(part in name for part in SUBSCRIPTIONS)]
+    if joins:
+        found.append(
+            f"The application joins tables by foreign keys ({', '.join(joins)}). Such a store is not edited: what it "
+            "has of an edited row follows from the next record of that key in the input topic of its table, a delete "
+            "there included."
         )
     return found

@@ -285,7 +285,7 @@ class ApplicationSource(Source):
     def _edit_notes(self, written: Mapping[str, TopicRecords]) -> Sequence[str]:
         from statestore.formats.kafka.edit_plan import shared_notes
 
-        notes = shared_notes(f"application {self.application.name}", written)
+        notes = shared_notes(f"application {self.application.name}", written, self.states())
         tasks = (each.task for state in written if written[state].erased for each in self.store(state).partitions)
         folders = ", ".join(f"{self.path}/{task}" for task in dict.fromkeys(tasks))
         if folders:

@@ -28,7 +28,8 @@ WINDOW_HEADERS, SESSION_HEADERS = "windowKeyValueWithHeaders", "sessionKeyValueW
 HEADERS, TIMESTAMPED = "keyValueWithTimestampAndHeaders", "keyValueWithTimestamp"
 YEAR = 366 * 24 * 3_600_000
 _LATEST_TIME = 10_000 * YEAR
-_SUBSCRIPTIONS = ("-subscription-store", "SUBSCRIPTION-STATE-STORE")
+SUBSCRIPTIONS = ("-subscription-store", "SUBSCRIPTION-STATE-STORE")
+"""Parts of the names that foreign-key joins give to their stores."""
 _SEQUENCE = 4
 
 
@@ -94,7 +95,7 @@ def _families(families: frozenset[str], samples: Sequence[Sample]) -> list[str]:
 
 def _unsegmented(found: StoreSamples, rows: list[_Row]) -> KindGuess:
     place = "the database is under rocksdb/, where stores without segments are"
-    named = [part for part in _SUBSCRIPTIONS if part in found.store]
+    named = [part for part in SUBSCRIPTIONS if part in found.store]
     newest = next((name for name in (HEADERS, TIMESTAMPED) if name in found.families), None)
     if newest is not None:
         decoded = _decoded("foreign-key-subscriptions", rows) if named else None

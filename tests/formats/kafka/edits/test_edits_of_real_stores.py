@@ -183,6 +183,8 @@ def test_other_states_stay_as_they_are(tmp_path: Path) -> None:
     found = the_store("orders", "prices")
     source = opened("orders", "state", tmp_path)
     plan = Edited(source, "orders", "prices", found).plan()
+    [note] = [note for note in plan.notes if "foreign keys" in note]
+    assert "(order-customers-subscription-store)" in note
     written(plan, tmp_path / "target")
     target = plan.opened(str(tmp_path / "target"))
     for state in ("menu", "stock", "visits", "currencies"):
