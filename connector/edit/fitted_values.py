@@ -19,7 +19,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.values.exact_cast import retyped
 from statestore.formats.values.json_terms import plain
-from statestore.formats.values.without_pandas import arrow_numbers
+from statestore.formats.values.without_pandas import arrow_numbers, bools
 
 GIVEN, WANTED = "__statestore_given", "__statestore_wanted"
 _WHOLE = r"\s*[+-]?[0-9]+\s*"
@@ -91,7 +91,7 @@ def _cast_by_duckdb(connection: duckdb.DuckDBPyConnection, kind: pa.DataType) ->
         lost = f"TRY_CAST({cast} AS {given}) IS DISTINCT FROM value"
     text = f"SELECT value IS NOT NULL AND ({cast} IS NULL OR {lost}) AS lost, {cast} AS fitting FROM {GIVEN}"
     rows: pa.Table = connection.sql(text).to_arrow_table()
-    return one_array(rows.column("lost")).to_numpy(zero_copy_only=False), one_array(rows.column("fitting"))
+    return bools(one_array(rows.column("lost"))), one_array(rows.column("fitting"))
 
 
 def _type_in(connection: duckdb.DuckDBPyConnection, name: str) -> str:

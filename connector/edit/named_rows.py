@@ -22,7 +22,7 @@ from statestore.connector.edit.statements import parts_of
 from statestore.connector.edit.units import one_array
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.values.filters import MAX_LOOKUPS
-from statestore.formats.values.without_pandas import arrow_numbers
+from statestore.formats.values.without_pandas import arrow_numbers, bools
 
 Path = tuple[str, ...]
 Values = Sequence[exp.Expr] | exp.Expr
@@ -234,7 +234,7 @@ def _comparable_cells(shapes: pa.Schema, paths: Sequence[Path], found: pa.Table)
     known = [each for each in columns if each is not None]
     if len(known) < len(columns):
         return None
-    kept = functools.reduce(np.logical_and, [np.asarray(each.is_valid()) for each in known])
+    kept = functools.reduce(np.logical_and, [bools(each.is_valid()) for each in known])
     return {path: each.filter(arrow_numbers(kept)) for path, each in zip(paths, known, strict=True)}
 
 
