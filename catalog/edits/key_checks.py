@@ -30,6 +30,7 @@ from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.values.equal_hashes import distinct
 from statestore.formats.values.filters import Filter
+from statestore.formats.values.without_pandas import arrow_numbers
 
 MOST_KEYS = 2000
 """Keys that are looked up."""
@@ -124,7 +125,7 @@ def _units(edit: StateEdit, names: Sequence[str], wanted: Hashes) -> dict[int, _
     shown: dict[int, pa.RecordBatch] = {}
     for table, is_added in ((edit.added, True), (edit.removed, False)):
         for batch in _batches(table.select(list(names))):
-            mine = batch.take(pa.array(_rows_of(batch, edit.unit, wanted)))
+            mine = batch.take(arrow_numbers(_rows_of(batch, edit.unit, wanted)))
             if not mine.num_rows:
                 continue
             hashes = row_hashes(mine, names).tolist()
@@ -182,7 +183,7 @@ def _of_units(batch: pa.RecordBatch, check: _Check, wanted: Hashes) -> Iterator[
     """Yield the unit, the hash and the row of each row of these units."""
     chosen = _rows_of(batch, check.edit.unit, wanted)
     if len(chosen):
-        rows = batch.take(pa.array(chosen))
+        rows = batch.take(arrow_numbers(chosen))
         units, hashes = row_hashes(rows, check.edit.unit).tolist(), row_hashes(rows, check.names).tolist()
         yield from ((units[number], hashes[number], rows.slice(number, 1)) for number in range(len(units)))
 
@@ -222,5 +223,5 @@ def _finding(at: StateAt, part: Any, unit: Sequence[str], wanted: Hashes | None)
         return ""
     for batch in at.rows(part, unit, ()):
         chosen = None if wanted is None else _rows_of(batch, unit, wanted)
-        placement.add(batch if chosen is None else batch.take(pa.array(chosen)))
+        placement.add(batch if chosen is None else batch.take(arrow_numbers(chosen)))
     return next((finding.text for finding in placement.findings()), "")

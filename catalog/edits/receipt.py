@@ -15,20 +15,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.edits.row_texts import json_lines
+from statestore.catalog.edits.row_texts import json_lines, large_text
 from statestore.catalog.reads.shown import Facts, ShowsItself
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.places.folder import Folder
 from statestore.formats.values.times import format_time
+from statestore.formats.values.without_pandas import arrow_numbers
 
 RECEIPT_FILE = "edit.json"
 MARKER = "statestore_receipt"
 FORMAT = 1
-_LINE_END = pa.scalar("\n", pa.large_string())
 KEYED = "hmac-sha256:"
 """How keyed digests begin."""
 ROWS_AT_ONCE = 1 << 13
@@ -176,9 +177,9 @@ def rows_digest(key: str, rows: pa.Table) -> str:
     for number, batch in enumerate(rows.to_batches(max_chunksize=ROWS_AT_ONCE)):
         if batch.num_rows:
             lines = json_lines(batch)
-            whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+            whole = pa.ListArray.from_arrays(arrow_numbers(np.array([0, len(lines)], np.int32)), lines)
             hasher.update(b"\n" if number else b"")
-            hasher.update(pc.binary_join(whole, _LINE_END)[0].as_buffer())
+            hasher.update(pc.binary_join(whole, large_text("\n"))[0].as_buffer())
     return f"{KEYED}{hasher.hexdigest()}"
 
 

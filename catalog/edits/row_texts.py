@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.values.json_terms import plain
 from statestore.formats.values.python_times import python_values
+from statestore.formats.values.without_pandas import arrow_scalar
 
 _PLAIN_TEXT = r"^[ !#-\[\]-~]*$"
 """Texts that JSON has as they are between quotes, with all else escaped."""
@@ -29,14 +30,19 @@ def json_lines(rows: pa.RecordBatch) -> pa.Array:
     return _object(columns, rows.num_rows)
 
 
+def large_text(text: str) -> pa.Scalar:
+    """Return a text as a scalar of the type of the texts here."""
+    return arrow_scalar(text, pa.string()).cast(pa.large_string())
+
+
 def _object(members: dict[str, pa.Array], count: int) -> pa.Array:
     parts: list[pa.Array | pa.Scalar] = []
     for name in sorted(members):
         before = f"{'' if not parts else ', '}{json.dumps(name)}: "
-        parts += [pa.scalar(f"{'' if parts else '{'}{before}", pa.large_string()), _texts(members[name])]
+        parts += [large_text(f"{'' if parts else '{'}{before}"), _texts(members[name])]
     if not parts:
         return pa.array(["{}"] * count, pa.large_string())
-    return pc.binary_join_element_wise(*parts, pa.scalar("}", pa.large_string()), pa.scalar("", pa.large_string()))
+    return pc.binary_join_element_wise(*parts, large_text("}"), large_text(""))
 
 
 def _texts(column: pa.Array) -> pa.Array:
@@ -48,14 +54,14 @@ def _texts(column: pa.Array) -> pa.Array:
     elif pa.types.is_integer(kind):
         found = column.cast(pa.large_string())
     elif pa.types.is_boolean(kind):
-        found = pc.if_else(column, pa.scalar("true", pa.large_string()), pa.scalar("false", pa.large_string()))
+        found = pc.if_else(column, large_text("true"), large_text("false"))
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         found = _quoted(column.cast(pa.large_string()))
     elif pa.types.is_floating(kind):
         found = _numbers(column)
     else:
         return pa.array([_encoded(plain(value)) for value in python_values(column)], pa.large_string())
-    null = pa.scalar("null", pa.large_string())
+    null = large_text("null")
     return pc.if_else(column.is_valid(), found, null) if column.null_count else found
 
 
@@ -65,8 +71,8 @@ def _numbers(column: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    mark = pa.scalar('"', pa.large_string())
-    found = pc.binary_join_element_wise(mark, texts, mark, pa.scalar("", pa.large_string()))
+    mark = large_text('"')
+    found = pc.binary_join_element_wise(mark, texts, mark, large_text(""))
     if _are_plain(texts):
         return found
     is_plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN_TEXT), True)

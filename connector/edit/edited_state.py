@@ -26,6 +26,7 @@ from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparison import has_floats, has_maps
 from statestore.formats.values.filters import MAX_LOOKUPS, Filter
+from statestore.formats.values.without_pandas import arrow_numbers
 
 FEW_KEYS = 64
 """Keys with nulls, which no filter names together, are read one by one up to this number."""
@@ -134,7 +135,7 @@ class EditedState:
 
         def of_split(split: EngineSplit) -> list[pa.RecordBatch]:
             batches = self.table.read(split, query)
-            return list(batches if kept is None else (batch.filter(pa.array(kept(batch))) for batch in batches))
+            return list(batches if kept is None else (batch.filter(arrow_numbers(kept(batch))) for batch in batches))
 
         def once() -> pa.Table:
             splits = self.table.splits(query)
@@ -308,7 +309,7 @@ class _OtherUnits(StateAt):
     def _kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             mine = self.units.have(batch)
-            yield batch.filter(pa.array(~mine)) if mine.any() else batch
+            yield batch.filter(arrow_numbers(~mine)) if mine.any() else batch
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return self.of.explain_loss(error, state, versions)

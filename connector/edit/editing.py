@@ -32,6 +32,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError, StateSto
 from statestore.formats.places.interrupts import stoppable
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.unique_names import unique_names
+from statestore.formats.values.without_pandas import arrow_numbers
 
 DATA_FILES = (".parquet", ".csv", ".tsv", ".json", ".csv.gz", ".json.gz")
 """Ends of the names of files that DuckDB reads."""
@@ -173,7 +174,7 @@ class Editing:
         """Return the loaded rows of a state as DuckDB has its columns, and a column with their numbers."""
         rows = state.now
         names = unique_names(rows.schema.names, taken=(ROW,), first=2)
-        return rows.rename_columns(names).append_column(ROW, pa.array(np.arange(rows.num_rows)))
+        return rows.rename_columns(names).append_column(ROW, arrow_numbers(np.arange(rows.num_rows)))
 
 
 def newest_version(source: Source) -> int:

@@ -19,6 +19,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.values.exact_cast import retyped
 from statestore.formats.values.json_terms import plain
+from statestore.formats.values.without_pandas import arrow_numbers, bools
 
 GIVEN, WANTED = "__statestore_given", "__statestore_wanted"
 _WHOLE = r"\s*[+-]?[0-9]+\s*"
@@ -91,7 +92,7 @@ def _cast_by_duckdb(connection: duckdb.DuckDBPyConnection, kind: pa.DataType) ->
         lost = f"TRY_CAST({cast} AS {given}) IS DISTINCT FROM value"
     text = f"SELECT value IS NOT NULL AND ({cast} IS NULL OR {lost}) AS lost, {cast} AS fitting FROM {GIVEN}"
     rows: pa.Table = connection.sql(text).to_arrow_table()
-    return one_array(rows.column("lost")).to_numpy(zero_copy_only=False), one_array(rows.column("fitting"))
+    return bools(one_array(rows.column("lost"))), one_array(rows.column("fitting"))
 
 
 def _type_in(connection: duckdb.DuckDBPyConnection, name: str) -> str:
@@ -158,7 +159,7 @@ def in_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type.equals(kind, check_metadata=True):
         return column
     if column.offset:
-        column = column.take(pa.array(np.arange(len(column))))
+        column = column.take(arrow_numbers(np.arange(len(column))))
     types = pa.types
     mask = column.is_null() if column.null_count else None
     if types.is_struct(kind):
@@ -179,7 +180,7 @@ def _offsets(column: pa.Array, mask: pa.Array | None) -> pa.Array:
     """Return the offsets of lists or maps; that of a null one is null."""
     offsets = np.asarray(column.offsets)
     if mask is None:
-        return pa.array(offsets)
+        return arrow_numbers(offsets)
     return pa.array(offsets, mask=np.append(np.asarray(mask), False))
 
 
@@ -189,7 +190,7 @@ def with_values(column: pa.Array, path: Sequence[str], values: pa.Array) -> pa.A
         return values
     names = [field.name for field in column.type]
     if column.offset:
-        column = column.take(pa.array(np.arange(len(column))))
+        column = column.take(arrow_numbers(np.arange(len(column))))
     members = [column.field(number) for number in range(len(names))]
     place = names.index(path[0])
     members[place] = with_values(members[place], path[1:], values)
@@ -203,4 +204,4 @@ def with_rows(column: pa.Array, rows: np.ndarray, values: pa.Array) -> pa.Array:
         return values
     places = np.arange(len(column))
     places[rows] = len(column) + np.arange(len(rows))
-    return pa.concat_arrays([column, values]).take(pa.array(places))
+    return pa.concat_arrays([column, values]).take(arrow_numbers(places))

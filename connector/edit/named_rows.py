@@ -22,6 +22,7 @@ from statestore.connector.edit.statements import parts_of
 from statestore.connector.edit.units import one_array
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.values.filters import MAX_LOOKUPS
+from statestore.formats.values.without_pandas import arrow_numbers, bools
 
 Path = tuple[str, ...]
 Values = Sequence[exp.Expr] | exp.Expr
@@ -209,8 +210,9 @@ def _cells(
         members = column[path].unique() if not pa.types.is_nested(column[path].type) else column[path]
         if rows * len(members) > MAX_LOOKUPS:
             return None
-        cells = {each: cell.take(pa.array(np.repeat(np.arange(rows), len(members)))) for each, cell in cells.items()}
-        cells[path] = members.take(pa.array(np.tile(np.arange(len(members)), rows)))
+        places = arrow_numbers(np.repeat(np.arange(rows), len(members)))
+        cells = {each: cell.take(places) for each, cell in cells.items()}
+        cells[path] = members.take(arrow_numbers(np.tile(np.arange(len(members)), rows)))
         rows *= len(members)
     return cells
 
@@ -232,8 +234,8 @@ def _comparable_cells(shapes: pa.Schema, paths: Sequence[Path], found: pa.Table)
     known = [each for each in columns if each is not None]
     if len(known) < len(columns):
         return None
-    kept = functools.reduce(np.logical_and, [np.asarray(each.is_valid()) for each in known])
-    return {path: each.filter(pa.array(kept)) for path, each in zip(paths, known, strict=True)}
+    kept = functools.reduce(np.logical_and, [bools(each.is_valid()) for each in known])
+    return {path: each.filter(arrow_numbers(kept)) for path, each in zip(paths, known, strict=True)}
 
 
 def _in_same_type(column: pa.Array, kind: pa.DataType) -> pa.Array | None:

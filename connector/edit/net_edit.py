@@ -13,6 +13,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.places.held_tables import LARGE, held
+from statestore.formats.values.without_pandas import arrow_numbers
 
 
 def net_edit(state: EditedState) -> StateEdit | None:
@@ -69,7 +70,7 @@ def _chosen(rows: pa.Table, numbers: Ints, changed: Bools, first: Ints) -> pa.Ta
             return found.combine_chunks() if found.nbytes < LARGE else found
     else:
         mine = mine[np.argsort(firsts, kind="stable")]
-    return held(rows.take(pa.array(mine)).combine_chunks())
+    return held(rows.take(arrow_numbers(mine)).combine_chunks())
 
 
 def _by_units(numbers: Ints, units: Bools) -> Ints:

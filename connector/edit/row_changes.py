@@ -18,6 +18,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.comparison import has_floats
+from statestore.formats.values.without_pandas import arrow_numbers
 
 Path = tuple[str, ...]
 
@@ -37,7 +38,7 @@ def set_in_place(state: EditedState, rows: Ints, values: Mapping[Path, pa.Array]
 
     Return the others, and what they are to be: they go, and come to their new units.
     """
-    new = state.now.take(pa.array(rows))
+    new = state.now.take(arrow_numbers(rows))
     for path, cells in values.items():
         place = new.schema.get_field_index(path[0])
         column = one_array(new.column(place))
@@ -46,11 +47,11 @@ def set_in_place(state: EditedState, rows: Ints, values: Mapping[Path, pa.Array]
     names = [path[0] for path in values]
     moves = np.zeros(len(rows), np.bool_)
     if set(names) & set(state.unit):
-        before, after = state.numbers(state.now.take(pa.array(rows)), new)
+        before, after = state.numbers(state.now.take(arrow_numbers(rows)), new)
         moves = before != after
     stays = np.flatnonzero(~moves)
-    _put_back(state, rows[stays], new.take(pa.array(stays)), names)
-    return rows[moves], new.filter(pa.array(moves)).select(state.own.names)
+    _put_back(state, rows[stays], new.take(arrow_numbers(stays)), names)
+    return rows[moves], new.filter(arrow_numbers(moves)).select(state.own.names)
 
 
 def _put_back(state: EditedState, rows: Ints, new: pa.Table, names: list[str]) -> None:
@@ -82,7 +83,7 @@ def delete_rows(state: EditedState, rows: Ints) -> None:
         return
     kept = np.ones(state.now.num_rows, np.bool_)
     kept[rows] = False
-    state.replace_rows(state.now.filter(pa.array(kept)))
+    state.replace_rows(state.now.filter(arrow_numbers(kept)))
 
 
 def insert_rows(state: EditedState, rows: pa.Table) -> None:

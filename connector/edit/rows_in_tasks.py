@@ -15,6 +15,7 @@ from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.places.reading_threads import limit_reading_threads
 from statestore.formats.state_table import Query
+from statestore.formats.values.without_pandas import arrow_numbers
 
 Kept = Callable[[pa.RecordBatch], Bools]
 """Says which rows are kept."""
@@ -41,7 +42,7 @@ def _rows_of_share(
     limit_reading_threads(1)  # a task has one core; others run beside it
     found: dict[int, pa.Table] = {}
     for number, split in shares[share]:
-        batches = [batch.filter(pa.array(kept(batch))) for batch in table.read(split, query)]
+        batches = [batch.filter(arrow_numbers(kept(batch))) for batch in table.read(split, query)]
         rows = pa.Table.from_batches(batches, schema=schema)
         if rows.num_rows:
             found[number] = rows

@@ -33,6 +33,7 @@ from statestore.connector.sql.sql_statement import replace_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.values.without_pandas import arrow_numbers
 
 SOURCE, SOURCE_ROW = "__statestore_source", "__statestore_source_row"
 CHOSEN, CLAUSE = "__statestore_chosen", "__statestore_clause"
@@ -134,7 +135,7 @@ class _Run:
         using = self.merge.using
         tree = with_tables(query_of([exp.Star()], [using], None), self.merge.with_)
         found = self.editing.select(tree, self.text)
-        return found.append_column(SOURCE_ROW, pa.array(np.arange(found.num_rows)))
+        return found.append_column(SOURCE_ROW, arrow_numbers(np.arange(found.num_rows)))
 
     def _load(self) -> None:
         state, merge = self.state, self.merge
@@ -223,7 +224,7 @@ class _Run:
         else:
             values = [each.copy() for each in insert.values]
         found = self._of_pairs(values, pairs, has_state=False, has_source=True)
-        found = found.take(pa.array(np.argsort(numbers_of(found), kind="stable"))).remove_column(0)
+        found = found.take(arrow_numbers(np.argsort(numbers_of(found), kind="stable"))).remove_column(0)
         return whole_rows(self.editing, self.state, found, names, False, self.merge.target)
 
     def _of_pairs(self, values: Sequence[exp.Expr], pairs: _Chosen, *, has_state: bool, has_source: bool) -> pa.Table:

@@ -27,6 +27,7 @@ from statestore.connector.sql.sql_statement import located, replace_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.values.without_pandas import numbers
 
 
 def run_update(editing: Editing, text: Text, update: Update) -> None:
@@ -148,8 +149,7 @@ def over_rows(
 
 def numbers_of(found: pa.Table) -> Ints:
     """Return the first column of an answer, which has numbers of rows."""
-    numbers: Ints = one_array(found.column(0)).to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers
+    return numbers(one_array(found.column(0))).astype(np.int64)
 
 
 def _number(target: Target) -> exp.Expr:

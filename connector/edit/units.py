@@ -20,6 +20,7 @@ from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.equal_hashes import first_of_each, numbered
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.without_pandas import arrow_numbers
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -73,7 +74,7 @@ def equal_rows(one: _Numbered, other: _Numbered, *, in_order: bool = False) -> I
     (mine, rows), (theirs, others) = one, other
     for at in range(0, len(rows), ROWS_AT_ONCE):
         some = slice(at, at + ROWS_AT_ONCE)
-        pairs = mine.take(pa.array(rows[some])), theirs.take(pa.array(others[some]))
+        pairs = mine.take(arrow_numbers(rows[some])), theirs.take(arrow_numbers(others[some]))
         every = np.arange(len(rows[some]))
         left, right = (_by_bits(each, in_order=in_order) for each in pairs)
         yield keys_equal(left, every, right, every)
@@ -95,7 +96,7 @@ class Units:
     def of(rows: pa.Table, unit: Sequence[str]) -> Units:
         """Return the units of rows, in the order of their first rows."""
         keys, first = rows.select(list(unit)), first_of_each(unit_numbers(rows, unit))
-        return Units(keys if len(first) == rows.num_rows else keys.take(pa.array(first)))
+        return Units(keys if len(first) == rows.num_rows else keys.take(arrow_numbers(first)))
 
     def __len__(self) -> int:
         return int(self.keys.num_rows)
@@ -134,7 +135,7 @@ class Units:
 
     def without(self, others: Units) -> Units:
         """Return the units that are not among ``others``."""
-        return self if not len(others) else Units(self.keys.filter(pa.array(~others.have(self.keys))))
+        return self if not len(others) else Units(self.keys.filter(arrow_numbers(~others.have(self.keys))))
 
     def joined(self, others: Units) -> Units:
         """Return these units and others, none of which is among these."""

@@ -7,7 +7,7 @@ of the others are those of their records, or are looked up in the state where a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.differing_batches import BatchSide, are_parted_alike, of_zips, shown_rows
 from statestore.formats.spark.providers.file_records import MERGE, PUT
 from statestore.formats.spark.providers.partition_load import (
+    MOST_LOOKED_UP,
     Partition,
     has_change_file,
     rows_of_keys,
@@ -34,9 +35,10 @@ from statestore.formats.values.without_pandas import arrow_numbers, bools
 
 
 def amended_rows(
-    before: CheckpointAt, after: CheckpointAt, partitions: Collection[int], columns: Collection[str]
+    before: CheckpointAt, after: CheckpointAt, keys: Mapping[int, int], columns: Collection[str]
 ) -> Iterator[RowPair] | None:
-    """Pairs of rows that hold all which differ between a state and its copy, of which the partitions were written.
+    """Pairs of rows that hold all which differ between a state and its copy, of which partitions were written, with as
+    many ``keys`` in each. Where those are many, all rows of a partition are paired, which takes less time.
 
     None for states whose rows are not told apart by their stored keys, and for lists. Raises as `read_state`.
     """
@@ -44,19 +46,20 @@ def amended_rows(
         BatchSide(each.checkpoint, each.state_view, columns, partial(each.rows_of_partition, columns))
         for each in (before, after)
     )
-    return _pairs(old, new, partitions) if are_parted_alike(old, new) else None
+    return _pairs(old, new, keys) if are_parted_alike(old, new) else None
 
 
-def _pairs(old: BatchSide, new: BatchSide, partitions: Collection[int]) -> Iterator[RowPair]:
-    for pairs in in_order(partial(_of_partition, old, new), partitions, reading_threads()):
+def _pairs(old: BatchSide, new: BatchSide, keys: Mapping[int, int]) -> Iterator[RowPair]:
+    for pairs in in_order(partial(_of_partition, old, new), keys.items(), reading_threads()):
         yield from pairs
 
 
-def _of_partition(old: BatchSide, new: BatchSide, number: int) -> Sequence[RowPair]:
+def _of_partition(old: BatchSide, new: BatchSide, keys: tuple[int, int]) -> Sequence[RowPair]:
+    number, count = keys
     before, after = old.opened(number), new.opened(number)
     if are_zips(before, after):
         return list(of_zips(old, new, number, differing_rows(before, after)))
-    if not (_is_logged(before) and _is_logged(after)):
+    if count > MOST_LOOKED_UP or not (_is_logged(before) and _is_logged(after)):
         return [(list(old.rows(number)), list(new.rows(number)))]
     mine, theirs = _newest(before), _newest(after)
     keys = pa.concat_arrays([_other(mine, theirs), _other(theirs, mine)]).unique()

@@ -109,7 +109,11 @@ class SparkEditPlan(CheckpointCopy):
         if before is not None and after is not None:
             store = before.state_view.store
             place = store.operator_id, store.name
-            touched = [edit.partition for edit in self.edits if (edit.operator_id, edit.store) == place]
+            touched = {
+                edit.partition: edit.put.num_rows + len(edit.erased)
+                for edit in self.edits
+                if (edit.operator_id, edit.store) == place
+            }
             found = amended_rows(before, after, touched, columns)
             if found is not None:
                 return found

@@ -17,6 +17,7 @@ from statestore.formats.places.held_tables import ROWS_AT_ONCE, held_rows
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.state_encoding import places_of
+from statestore.formats.values.without_pandas import arrow_numbers
 
 MOST_ROWS = 1 << 18
 """Rows that are encoded together, if not all of them are of one partition."""
@@ -72,7 +73,7 @@ class _Grouped:
             at += batch.num_rows
             order = np.argsort(mine, kind="stable")
             self._bounds.append(np.searchsorted(mine[order], np.arange(count + 1)))
-            yield batch.take(pa.array(order))
+            yield batch.take(arrow_numbers(order))
 
     def rows(self, group: int) -> pa.Table:
         """Return the rows of a group in one chunk, in the order that they had."""

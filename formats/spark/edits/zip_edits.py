@@ -13,14 +13,15 @@ import re
 import shutil
 import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from rocksdict import Options, Rdict
+import pyarrow.compute as pc
+from rocksdict import Options, Rdict, WriteBatch
 
 from statestore.formats.edits import Target
 from statestore.formats.errors import StateStoreError
@@ -40,6 +41,8 @@ _RAW = '{"raw_mode":true,"prefix_extractors":{}}'
 _COMPACTIONS = re.compile(rb"^(\s*disable_auto_compactions)=.*$", re.MULTILINE)
 METADATA, OPTIONS, _CURRENT = "metadata", "OPTIONS-", "CURRENT"
 _WRITTEN = ("MANIFEST-", _CURRENT)
+_ROWS = 10_000
+"""Rows of one batch that RocksDB takes."""
 _KEYS, _INTERNAL_KEYS = "numKeys", "numInternalKeys"
 
 
@@ -125,12 +128,18 @@ def _write(directory: Path, edit: PartitionEdit, internal: tuple[bytes, ...]) ->
     more = {False: 0, True: 0}
     database = Rdict(str(directory), options=options)
     try:
-        for key, value in zip(_bytes(edit.put.column(0)), _bytes(edit.put.column(1)), strict=True):
-            more[key.startswith(internal)] += database.get(key) is None
-            database.put(key, value)
-        for key in _bytes(edit.erased):
-            more[key.startswith(internal)] -= database.get(key) is not None
-            database.delete(key)
+        for keys, values in _sorted(edit.put.column(0), edit.put.column(1)):
+            batch = WriteBatch(raw_mode=True)
+            for key, value, known in zip(keys, values, database.get(keys), strict=True):
+                more[key.startswith(internal)] += known is None
+                batch.put(key, value)
+            database.write(batch)
+        for (keys,) in _sorted(edit.erased):
+            batch = WriteBatch(raw_mode=True)
+            for key, known in zip(keys, database.get(keys), strict=True):
+                more[key.startswith(internal)] -= known is not None
+                batch.delete(key)
+            database.write(batch)
         database.flush()
         tables = sorted(str(each["name"]).lstrip("/") for each in database.live_files())
     finally:
@@ -141,9 +150,12 @@ def _write(directory: Path, edit: PartitionEdit, internal: tuple[bytes, ...]) ->
     return _Changed(tables, more[False], more[True])
 
 
-def _bytes(column: pa.BinaryArray) -> list[bytes]:
-    found: list[bytes] = column.to_pylist()
-    return found
+def _sorted(keys: pa.BinaryArray, *columns: pa.BinaryArray) -> Iterator[list[list[bytes]]]:
+    """Yield rows in the order of their keys, in which RocksDB takes them in a fraction of the time, some at a time."""
+    order = pc.sort_indices(keys)
+    for at in range(0, len(keys), _ROWS):
+        some = order.slice(at, _ROWS)
+        yield [column.take(some).to_pylist() for column in (keys, *columns)]
 
 
 def _refuse_codec(directory: Path, path: str) -> None:

@@ -60,7 +60,7 @@ from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows
 from statestore.formats.spark.providers.zip_files import read_zip
 
 FAMILY_BYTES = 2
-_MOST_LOOKED_UP = 10_000
+MOST_LOOKED_UP = 10_000
 """Stored keys that are looked up one by one. For more of them all rows of a partition are read and compared."""
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def stored_rows(
 
 def rows_of_keys(partition: Partition, keys: pa.Array) -> pa.RecordBatch:
     """The rows (key, value) of stored keys. Raises as `stored_rows`."""
-    if len(keys) > _MOST_LOOKED_UP:
+    if len(keys) > MOST_LOOKED_UP:
         found = stored_rows(partition, partial(_of_keys, keys))
     else:
         asked: list[bytes] = sorted(set(keys.to_pylist()))

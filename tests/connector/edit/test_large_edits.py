@@ -30,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for module in (held_tables, some_partitions, units, sql_duckdb):
         monkeypatch.setattr(module, "ROWS_AT_ONCE", 128)
     monkeypatch.setattr(some_partitions, "MOST_ROWS", 200)
-    monkeypatch.setattr(partition_load, "_MOST_LOOKED_UP", 20)
+    monkeypatch.setattr(partition_load, "MOST_LOOKED_UP", 20)
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
