@@ -258,9 +258,11 @@ class EditPlan(ABC):
         """The source and the target as they are stored, where the plan moves rows whose bytes stay the same.
 
         A state whose bags are equal on both sides has the same rows in both, and none of them is decoded. States whose
-        rows change, or are stored in another form, are in neither side; those whose bags differ are compared row by
-        row. None, as by default: all states are. What a side tells of the source must come from a read of its files,
-        and of the target from its own; nothing that the writer held counts.
+        rows change, or are stored in another form, are in neither side. Where bags differ there is no target; a
+        comparison of decoded rows then names one, if it shows in them. None, as by default: all rows are decoded.
+
+        What a side tells of the source must come from a read of its files, and of the target from its own; nothing that
+        the writer held counts.
         """
         return None
 

@@ -82,7 +82,8 @@ def verify_target(
         rows = found
         progress(rows)
 
-    same = same_as_stored(plan, source, target, path, counted, runs) - edited
+    stored = same_as_stored(plan, source, target, path, counted, runs)
+    same = stored.states - edited
     states = list(dict.fromkeys([*listed, *(edit.state for edit in edits)]))
     differing = [state for state in states if state not in same]
     known = {} if runs is None else _sums_of_all(plan, (source, target), differing, path, runs)
@@ -106,6 +107,8 @@ def verify_target(
             with of_target(path):
                 in_order = plan.keeps_order(state)
                 check_keys(compared.after, info, compared.names, edit, path, in_order=in_order, runs=runs)
+    if stored.lost is not None:
+        raise wrong_plan(path, stored.lost)
     return undecoded
 
 

@@ -37,18 +37,18 @@ class RowBag:
 NO_ROWS = RowBag()
 
 
-def bag_of(keys: Cells, values: Cells, salt: int = 0) -> RowBag:
-    """Return the bag of rows, none of which has a null. Rows with another ``salt``, from 0 on, are other rows."""
+def bag_of(keys: Cells, values: Cells) -> RowBag:
+    """Return the bag of rows, none of which has a null."""
     if not len(keys):
         return NO_ROWS
     sums = np.zeros(2, np.uint64)
     if is_loaded():
         from statestore.formats.kernels.key_kernels import add_rows
 
-        if add_rows(keys.data, keys.start, keys.size, values.data, values.start, values.size, salt, sums):
+        if add_rows(keys.data, keys.start, keys.size, values.data, values.start, values.size, sums):
             return RowBag(len(keys), int(sums[0]), int(sums[1]))
         raise IndexError("found a key or a value outside of the bytes that were read")
-    key = xxh64_strings(*keys.content()) ^ np.uint64(salt * int(_P3) % _MOD)
+    key = xxh64_strings(*keys.content())
     value = xxh64_strings(*values.content())
     one, other = key + _rotated(value, 23) * _P1, value + _rotated(key, 41) * _P2
     one = (one ^ (one >> np.uint64(33))) * _P2

@@ -85,7 +85,6 @@ def add_rows(
     values: Bytes,
     value_start: Ints,
     value_size: Ints,
-    salt: int,
     sums: Hashes,
 ) -> bool:
     """Add the hashes of rows (key, value) to two sums, as `statestore.formats.bytes.row_bags` defines them.
@@ -98,7 +97,7 @@ def add_rows(
         begin, end = value_start[i], value_start[i] + value_size[i]
         if at < 0 or stop < at or stop > len(keys) or begin < 0 or end < begin or end > len(values):
             return False
-        key, value = _hashed(keys, at, stop) ^ (U64(salt) * _P3), _hashed(values, begin, end)
+        key, value = _hashed(keys, at, stop), _hashed(values, begin, end)
         one, other = key + _rotated(value, 23) * _P1, value + _rotated(key, 41) * _P2
         one = (one ^ (one >> U64(33))) * _P2
         other = (other ^ (other >> U64(29))) * _P3

@@ -42,7 +42,7 @@ from statestore.formats.spark.providers.rocksdb_provider import family_prefix
 from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.reframed_rows import frame_of
 from statestore.formats.spark.row_places import check_places, places_of
-from statestore.formats.spark.stored_sides import Bag, Names, bag_in
+from statestore.formats.spark.stored_sides import Bag, Names, bag_in, names_in
 from statestore.formats.values.without_pandas import bools
 
 _FORMAT = "stateStore.rocksdb.formatVersion"
@@ -118,8 +118,9 @@ def write_group(
         for family in store.families:
             for number in group.sources:
                 edits = [each for each in group.edits if (each.partition, each.family) == (number, family.name)]
-                names = compared.get((group.operator_id, store.name, family.name), ())
-                bag = _bag(checkpoint, store, number, layout) if names else no_bag
+                names = names_in(compared, store, family, number, staying=layout.partitions is None)
+                framed = layout.provider != checkpoint.provider
+                bag = bag_in(checkpoint, store, framed=framed) if names else no_bag
                 for moved, read in moved_rows(checkpoint, operator, store, family, number, layout, form, edits, bag):
                     if moved is not None:
                         rows.add(*moved)
@@ -181,11 +182,6 @@ def moved_rows(
         )
     yield from stored_rows(source, kept)
     yield from ((moved(StoredRows(each.put)), NO_ROWS) for each in edits if each.put.num_rows)
-
-
-def _bag(checkpoint: Checkpoint, store: Store, number: int, layout: Layout) -> Bag:
-    staying = number if layout.partitions is None else None
-    return bag_in(checkpoint, store, framed=layout.provider != checkpoint.provider, partition=staying)
 
 
 def no_bag(rows: StoredRows) -> RowBag:

@@ -51,12 +51,19 @@ def compared_families(
     return found
 
 
-def bag_in(checkpoint: Checkpoint, store: Store, *, framed: bool, partition: int | None) -> Bag:
+def names_in(compared: Names, store: Store, family: FamilySchema, partition: int, *, staying: bool) -> tuple[str, ...]:
+    """The names of the bag of a family's rows in a partition; one is that of the partition, if rows are ``staying``."""
+    names = compared.get((store.operator_id, store.name, family.name), ())
+    if not names or not staying:
+        return names
+    return (*names, f"family {family.name} of store {store.name} of operator {store.operator_id} in {partition}")
+
+
+def bag_in(checkpoint: Checkpoint, store: Store, *, framed: bool) -> Bag:
     """The function from rows of a store to their bag, the same for the rows of a copy.
 
-    ``framed``: source and copy have different providers. ``partition`` is that of the rows where they stay in it.
+    ``framed``: source and copy have different providers.
     """
-    salt = 0 if partition is None else partition + 1
     front = FAMILY_BYTES if store.has_families else 0
     versioned = framed and checkpoint.provider == "rocksdb"
 
@@ -65,7 +72,7 @@ def bag_in(checkpoint: Checkpoint, store: Store, *, framed: bool, partition: int
 
     def bag(rows: StoredRows) -> RowBag:
         keys = rows.keys.behind(front, "a key", corrupt_row) if front else rows.keys
-        return bag_of(bare(keys), bare(rows.values), salt)
+        return bag_of(bare(keys), bare(rows.values))
 
     return bag
 
@@ -106,7 +113,7 @@ class StoredCheckpoint(StoredSide):
         store = next(each for each in operator.stores if each.name == part.store)
         found: dict[str, RowBag] = {}
         for family in store.families:
-            names = self.names.get((part.operator_id, part.store, family.name), ())
+            names = names_in(self.names, store, family, part.partition, staying=self.staying)
             if names:
                 own = sum(self._bags(store, family, part), NO_ROWS)
                 found.update((name, own) for name in names)
@@ -114,7 +121,7 @@ class StoredCheckpoint(StoredSide):
 
     def _bags(self, store: Store, family: FamilySchema, part: _StorePart) -> Iterator[RowBag]:
         source = open_partition(self.checkpoint, store, part.partition, family.name)
-        bag = bag_in(self.checkpoint, store, framed=self.framed, partition=part.partition if self.staying else None)
+        bag = bag_in(self.checkpoint, store, framed=self.framed)
         if self.placed is None or store.written.single:
             return stored_rows(source, bag)
         count = self.placed

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,17 +17,20 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.upkeep.ranges.task_runs import Work
+from statestore.catalog.upkeep.ranges.task_runs import Read, Work, Write
 from statestore.connector.spark.upkeep_tasks import UpkeepTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE = "spark4.3.0-agg__hdfs"
+SHUFFLE = 0
+"""The place of the shuffle among jobs that die: it is none of those that are counted."""
 CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "edit": ("UPDATE state SET value.count = 7 WHERE key.k < 'key-2'; DELETE FROM state WHERE value.count = 3", {}),
     "rescale": ("", {"settings": {"partitions": "5"}}),
 }
+"""The source has two partitions, so that rows of each go to all five."""
 
 
 def edit(target: Path, case: str, spark: SparkSession | None) -> list[dict[str, Any]]:
@@ -56,11 +60,21 @@ def dying(how: str, job: int, is_cluster: bool) -> Callable[[UpkeepTasks, Work, 
     return dying_run
 
 
-def _dying_at_first(how: str, is_cluster: bool, work: Work, number: int) -> str:
+def dying_move(how: str, is_cluster: bool) -> Callable[[UpkeepTasks, Read, int, Write, int], list[str]]:
+    """Return a shuffle of which the first attempts to write die behind their work."""
+    move = UpkeepTasks.move
+
+    def dying_writes(tasks: UpkeepTasks, read: Read, count: int, write: Write, destinations: int) -> list[str]:
+        return move(tasks, read, count, partial(_dying_at_first, how, is_cluster, write), destinations)
+
+    return dying_writes
+
+
+def _dying_at_first(how: str, is_cluster: bool, work: Callable[..., str], number: int, *rows: Any) -> str:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    answer = work(number)
+    answer = work(number, *rows)
     if context is None or context.attemptNumber() == 0:
         if how == "error":
             raise RuntimeError("the first attempt fails when its files are written")
@@ -75,7 +89,7 @@ def _dying_at_first(how: str, is_cluster: bool, work: Work, number: int) -> str:
 @pytest.mark.parametrize(
     ("how", "case", "job"),
     mostly_slow(
-        [("error", "edit", 1), ("worker", "rescale", 1), ("executor", "edit", 1), ("executor", "rescale", 2)],
+        [("error", "edit", 1), ("worker", "rescale", 1), ("executor", "edit", 1), ("executor", "rescale", SHUFFLE)],
         quick=[("error", "edit", 1)],
     ),
 )
@@ -85,7 +99,10 @@ def test_tasks_that_die_at_first(
     """A cluster repeats them. A master without retries fails, and there is no target: in one process no executor can
     die alone."""
     is_cluster = str(spark.sparkContext.master).startswith("local-cluster")
-    monkeypatch.setattr(UpkeepTasks, "run", dying(how, job, is_cluster))
+    if job == SHUFFLE:
+        monkeypatch.setattr(UpkeepTasks, "move", dying_move(how, is_cluster))
+    else:
+        monkeypatch.setattr(UpkeepTasks, "run", dying(how, job, is_cluster))
     if is_cluster:
         found = edit(tmp_path / "target", case, spark)
         assert found == edit(tmp_path / "threads", case, None)
@@ -110,3 +127,29 @@ def test_an_error_of_a_task_is_the_error_of_the_call(
     with pytest.raises(statestore.UnsupportedError, match=r"UNSUPPORTED_PATH.*name a target in a file system"):
         edit(tmp_path / "target", "rescale", spark)
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_each_destination_come_to_one_task(spark: SparkSession) -> None:
+    """As many as there are, from any task, and an answer of those without rows; an error of a read is raised."""
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        to = pa.array([(number * 7 + row) % 11 for row in range(20)], pa.int32())
+        cells = pa.array([b"%d-%d" % (number, row) for row in range(20)], pa.binary())
+        yield pa.RecordBatch.from_arrays([to, cells, cells], names=["destination", "key", "value"])
+        if number == failing:
+            raise statestore.UnsupportedError("EDIT_UNSUPPORTED", "this row has no place")
+
+    def write(destination: int, rows: Iterator[pa.RecordBatch]) -> str:
+        found = [pair for batch in rows for pair in zip(*(each.to_pylist() for each in batch.columns), strict=True)]
+        assert all(key == value for key, value in found)
+        return f"{destination}: {sorted(key.decode() for key, _ in found)}"
+
+    def expected(destination: int) -> str:
+        keys = [f"{number}-{row}" for number in range(3) for row in range(20) if (number * 7 + row) % 11 == destination]
+        return f"{destination}: {sorted(keys)}"
+
+    failing = -1
+    assert UpkeepTasks(spark).move(read, 3, write, 13) == [expected(destination) for destination in range(13)]
+    failing = 2
+    with pytest.raises(statestore.UnsupportedError, match=r"EDIT_UNSUPPORTED.*no place"):
+        UpkeepTasks(spark).move(read, 3, write, 13)
