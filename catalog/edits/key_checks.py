@@ -115,8 +115,8 @@ def _distinct_units(edit: StateEdit) -> Hashes:
     return distinct(np.concatenate([np.empty(0, np.uint64), *(row_hashes(each, edit.unit) for each in batches)]))
 
 
-def _batches(rows: pa.Table) -> Iterable[pa.RecordBatch]:
-    return rows.to_batches(max_chunksize=_HASHED_AT_ONCE)
+def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from rows.to_batches(max_chunksize=_HASHED_AT_ONCE)
 
 
 def _units(edit: StateEdit, names: Sequence[str], wanted: Hashes) -> dict[int, _Unit]:

@@ -13,7 +13,7 @@ import re
 import shutil
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -130,14 +130,14 @@ def _write(directory: Path, edit: PartitionEdit, internal: tuple[bytes, ...]) ->
     try:
         for keys, values in _sorted(edit.put.column(0), edit.put.column(1)):
             batch = WriteBatch(raw_mode=True)
-            for key, value, known in zip(keys, values, database.get(keys), strict=True):
-                more[key.startswith(internal)] += known is None
+            for key, value, known in zip(keys, values, _are_known(database, keys), strict=True):
+                more[key.startswith(internal)] += not known
                 batch.put(key, value)
             database.write(batch)
         for (keys,) in _sorted(edit.erased):
             batch = WriteBatch(raw_mode=True)
-            for key, known in zip(keys, database.get(keys), strict=True):
-                more[key.startswith(internal)] -= known is not None
+            for key, known in zip(keys, _are_known(database, keys), strict=True):
+                more[key.startswith(internal)] -= known
                 batch.delete(key)
             database.write(batch)
         database.flush()
@@ -148,6 +148,11 @@ def _write(directory: Path, edit: PartitionEdit, internal: tuple[bytes, ...]) ->
     if kept != tables:  # RocksDB has compacted some in spite of its options
         raise storage_error(OSError(f"found table files {kept}, expected {tables}"), "keep table files in", directory)
     return _Changed(tables, more[False], more[True])
+
+
+def _are_known(database: Rdict, keys: Sequence[Any]) -> list[bool]:
+    """Return which keys a database has."""
+    return [value is not None for value in database.get(list(keys)) or ()]
 
 
 def _sorted(keys: pa.BinaryArray, *columns: pa.BinaryArray) -> Iterator[list[list[bytes]]]:
