@@ -15,6 +15,7 @@ import pytest
 from support.checkpoints.running_queries import LAYOUTS, conf, content, opened, rows_of, run
 from support.parameters import mostly_slow
 from support.plain_files import files_with
+from support.spark_release import skip_unknown
 
 from statestore.catalog.edits.apply import apply_edit
 from statestore.formats.edits import EditOptions, StateEdit
@@ -67,6 +68,7 @@ def theirs(spark: SparkSession, checkpoint: Path) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("case", mostly_slow(list(NAMED), QUICK))
 def test_a_query_goes_on_without_a_trace_of_a_person(spark: SparkSession, tmp_path: Path, case: str) -> None:
     layout, settings = NAMED[case]
+    skip_unknown(layout)
     source, target = tmp_path / "source", tmp_path / "target"
     without = [[row for row in rows if row[0] != PERSON] for rows in BEFORE]
     with conf(spark, {**LAYOUTS[layout], "spark.sql.shuffle.partitions": "2"}):

@@ -16,6 +16,7 @@ from support.archives import unpacked
 from support.checkpoints.running_queries import content, run
 from support.parameters import mostly_slow
 from support.paths import DATA
+from support.spark_release import since
 
 import statestore
 from statestore.formats.errors import StateStoreError
@@ -23,6 +24,7 @@ from statestore.formats.errors import StateStoreError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = since(4, 1, "the engine's own reader of edits")
 ARCHIVES = (
     "checkpoints", "more_checkpoints", "repartitioned_checkpoints", "evolved_checkpoints", "types", "zeros",
     "deduplication_3.3.0",

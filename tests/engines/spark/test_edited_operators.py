@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from support.checkpoints.running_queries import LAYOUTS, conf, opened, rows_of, run
 from support.edited_copies import write_copy
-from support.spark_release import since
+from support.spark_release import since, skip_unknown
 
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.spark.source import CheckpointSource
@@ -87,6 +87,7 @@ def test_sessions_go_on(spark: SparkSession, tmp_path: Path, layout: str) -> Non
         }  # fmt: skip
 
     schema = "k string, t timestamp"
+    skip_unknown(layout)
     with conf(spark, LAYOUTS[layout]):
         run(spark, tmp_path, tmp_path / "source", schema, batches(before), sessions, "append")
         assert shown(tmp_path / "source") == merged(before)
@@ -126,6 +127,7 @@ def test_states_of_functions_go_on(spark: SparkSession, tmp_path: Path, layout: 
         rows = rows_of(opened(path)).to_pylist()
         return {row["key"]["k"]: row["value"]["groupState"]["n"] for row in rows}
 
+    skip_unknown(layout)
     with conf(spark, LAYOUTS[layout]):
         run(spark, tmp_path, tmp_path / "source", "k string", events("aab", "abc"), counted)
         assert shown(tmp_path / "source") == {"a": 3, "b": 2, "c": 1}
@@ -202,6 +204,7 @@ def test_variables_go_on_after_their_source_has_gone(
         return [[{"k": pair[0], "number": int(pair[1])} for pair in text.split()] for text in texts]
 
     schema = "k string, number bigint"
+    skip_unknown(layout)
     with conf(spark, LAYOUTS[layout]):
         run(spark, tmp_path, tmp_path / "source", schema, batches(*before), remembered)
         counts, of, lists = shown(tmp_path / "source")

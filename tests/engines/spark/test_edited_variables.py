@@ -15,7 +15,7 @@ from support.checkpoints.running_queries import run as run_query
 from support.checkpoints.variable_families import check_families
 from support.edited_copies import write_copy
 from support.parameters import mostly_slow
-from support.spark_release import since
+from support.spark_release import since, skip_unknown
 
 from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.spark.source import CheckpointSource
@@ -240,6 +240,7 @@ def processor() -> Any:
 @since(4, 0, "transformWithStateInPandas")
 @pytest.mark.parametrize("form", mostly_slow(list(FORMS), []))
 def test_a_query_goes_on_from_edited_variables(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    skip_unknown(form)
     with conf(spark, FORMS[form]):
         model = Model()
         model.run(BEFORE)
