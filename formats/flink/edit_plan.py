@@ -103,7 +103,7 @@ class FlinkEditPlan(EditPlan):
 
     @property
     def target_version(self) -> int:
-        """The same: checkpoints of a job that starts from a savepoint follow its id."""
+        """Return the version itself: checkpoints of a job that starts from a savepoint follow its id."""
         return self.number
 
     @cached_property

@@ -31,7 +31,7 @@ CANONICAL = "take a canonical savepoint of the job (flink savepoint --type canon
 
 
 class FlinkSnapshots(Protocol):
-    """What an edit needs of the source of Flink, which itself knows the edit."""
+    """A source of Flink as far as an edit needs it, for the source itself knows the edit."""
 
     @property
     def path(self) -> str: ...
@@ -310,8 +310,8 @@ def _operator(
 def heap_operators(
     source: FlinkSnapshots, version: int, operators: Sequence[str]
 ) -> tuple[list[EditedOperator], list[str]]:
-    """Those of some operators, by their ids, whose keyed state the heap wrote, to be written anew without an edit; and
-    the ids of those that cannot be.
+    """Return those of some operators, by their ids, whose keyed state the heap wrote, to be written anew without an
+    edit; and the ids of those that cannot be.
     """
     snapshot = source.opened(version)
     found, kept = [], []
