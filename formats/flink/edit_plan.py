@@ -16,7 +16,6 @@ import numpy as np
 
 from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
-from statestore.formats.errors import StateStoreError
 from statestore.formats.flink.asked_settings import AskedSettings, asked_settings, check_settings, notes_of_settings
 from statestore.formats.flink.differing_entries import differing_entries
 from statestore.formats.flink.edit_parts import (
@@ -32,7 +31,7 @@ from statestore.formats.flink.edit_parts import (
     stream_name,
 )
 from statestore.formats.flink.edited_elements import EditedElements, edited_elements
-from statestore.formats.flink.edited_operators import EditedOperator, FlinkSnapshots, edited_operators, is_of_heap
+from statestore.formats.flink.edited_operators import EditedOperator, FlinkSnapshots, edited_operators, heap_operators
 from statestore.formats.flink.edits.element_stream import WrittenElements
 from statestore.formats.flink.edits.keyed_stream import Put
 from statestore.formats.flink.edits.metadata_splice import (
@@ -104,7 +103,7 @@ class FlinkEditPlan(EditPlan):
 
     @property
     def target_version(self) -> int:
-        """The same: checkpoints of a job that starts from a savepoint follow its id."""
+        """Return the version itself: checkpoints of a job that starts from a savepoint follow its id."""
         return self.number
 
     @cached_property
@@ -131,28 +130,16 @@ class FlinkEditPlan(EditPlan):
         others -= asked.dropped
         keyed = [each for each in self.edits if not isinstance(self.source.at(each.state, self.number), ElementsAt)]
         found = edited_operators(self.source, self.number, keyed, others, asked.without)
-        return {each.id: each for each in (*found, *(self._of_heap({each.id for each in found})[0] if found else ()))}
+        heap = self._of_heap({each.id for each in found})[0] if found else []
+        return {each.id: each for each in (*found, *heap)}
 
     def _of_heap(self, known: Collection[str]) -> tuple[list[EditedOperator], list[str]]:
-        """The other operators whose keyed state the heap wrote, and the ids of those that cannot be written anew.
+        """The operators of the heap beside those that are known (`heap_operators`), and those that stay there.
 
         All are written, so that the target is canonical as a whole: RocksDB restores no stream of the heap.
         """
-        heap = [
-            each.id
-            for each in self._kept_operators
-            if each.id not in known and any(is_of_heap(stored) for stored in self._snapshot.stored(each.id).keyed)
-        ]
-        found, kept = [], []
-        for number in heap:
-            try:
-                (operator,) = edited_operators(self.source, self.number, (), [number], {})
-                operator.check_whole()
-            except StateStoreError:
-                kept.append(number)
-            else:
-                found.append(operator)
-        return found, kept
+        others = [each.id for each in self._kept_operators if each.id not in known]
+        return heap_operators(self.source, self.number, others)
 
     @cached_property
     def _element_edits(self) -> Mapping[str, EditedElements]:
@@ -208,6 +195,7 @@ class FlinkEditPlan(EditPlan):
         found += notes_of_settings(self._snapshot, self._asked)
         for operator in self._operators.values():
             found += operator.notes
+            found += [] if operator.lost_timers is None else [operator.lost_timers]
         kept = self._of_heap(self._operators)[1] if self._operators else []
         if kept:
             labels = ", ".join(sorted(self._snapshot.labels[each] for each in kept))

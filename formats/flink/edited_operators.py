@@ -9,7 +9,7 @@ from typing import Protocol
 
 from statestore.formats.edits import StateEdit
 from statestore.formats.engine import Source, StateAt, StateInfo
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.edits.keyed_stream import Put
 from statestore.formats.flink.edits.state_changes import StateChanges, has_positions, state_changes, unsupported
 from statestore.formats.flink.edits.stored_rows import SubtaskRows
@@ -19,19 +19,19 @@ from statestore.formats.flink.followed_rows import follow_erased_keys, is_raw, o
 from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import FlinkType, Joined, KryoOf, children
 from statestore.formats.flink.serializers.opaque_parts import opaque_inside
-from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle
+from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot_states import CopiedStates, Identity, OpenedSnapshot
 from statestore.formats.flink.state_at import KeyedAt, UnreadableAt
 from statestore.formats.flink.streams.keyed_columns import record_kinds, stored_element
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers, header_bytes
-from statestore.formats.flink.window_rows import follow_windows
+from statestore.formats.flink.window_rows import CONTENTS, follow_windows
 
 CANONICAL = "take a canonical savepoint of the job (flink savepoint --type canonical) and edit that"
 
 
 class FlinkSnapshots(Protocol):
-    """What an edit needs of the source of Flink, which itself knows the edit."""
+    """A source of Flink as far as an edit needs it, for the source itself knows the edit."""
 
     @property
     def path(self) -> str: ...
@@ -155,6 +155,26 @@ class EditedOperator:
     def origin(self) -> str:
         """The operator in messages."""
         return f"{self.snapshot.files.path}, operator {self.label}"
+
+    @property
+    def lost_timers(self) -> str | None:
+        """Say that a native savepoint may have lost the timers of the operator; None for what has timers, or none.
+
+        Every operator of windows and every process function has timers among its states, were it none. Where RocksDB
+        has no such state, they are on the heap, and Flink does not write these into native savepoints.
+        """
+        is_native = self.snapshot.metadata.is_savepoint and any(
+            isinstance(each.handle, RocksHandle) for each in self.stored
+        )
+        states = {state.name: state.kind for each in self.stored for state in each.header.states}
+        if not is_native or "timers" in states.values() or self.snapshot.stored(self.id).timers:
+            return None
+        known = "its windows will not end" if CONTENTS in states else "if it has a process function, none are left"
+        return (
+            f"operator {self.label} has no timers in this native savepoint, and Flink writes none there that are on "
+            f"the heap (state.backend.rocksdb.timer-service.factory): {known}; edit a canonical savepoint, or a "
+            "checkpoint"
+        )
 
     def check(self) -> None:
         """Raise UnsupportedError EDIT_UNSUPPORTED for state that cannot be written anew, and as `state_changes`."""
@@ -285,6 +305,27 @@ def _operator(
         subtasks = [(each.index, each.raw_keyed) for each in operator.subtasks]
         timers = {index: raw[handle.first_group] for index, handle in subtasks if handle is not None}
     return replace(whole, edited=tuple(kept), followed=followed, notes=tuple(states.notes), timers=timers)
+
+
+def heap_operators(
+    source: FlinkSnapshots, version: int, operators: Sequence[str]
+) -> tuple[list[EditedOperator], list[str]]:
+    """Return those of some operators, by their ids, whose keyed state the heap wrote, to be written anew without an
+    edit; and the ids of those that cannot be.
+    """
+    snapshot = source.opened(version)
+    found, kept = [], []
+    for number in operators:
+        if not any(map(is_of_heap, snapshot.stored(number).keyed)):
+            continue
+        try:
+            (operator,) = edited_operators(source, version, (), [number], {})
+            operator.check_whole()
+        except StateStoreError:
+            kept.append(number)
+        else:
+            found.append(operator)
+    return found, kept
 
 
 def is_of_heap(stored: StoredKeyed) -> bool:

@@ -51,7 +51,7 @@ EDIT_SETTINGS = (
         "Other uids of operators, old=new,old2=new2; a new one may be an id of 32 hexadecimal digits.",
     ),
     EngineOption(
-        DROP, "text", "Operators, and keyed states of operators, that the target lacks: operator,operator2.state."
+        DROP, "text", "Operators, and single states of operators, that the target lacks: operator,operator2.state."
     ),
 )
 """Settings of edits (`statestore.formats.engine_offer.Engine.edit_settings`)."""

@@ -23,7 +23,6 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.differing_snapshots import content_of_groups, differing_groups
-from statestore.formats.flink.element_forms import enumerator_bytes
 from statestore.formats.flink.flink_settings import FlinkSettings
 from statestore.formats.flink.folder_findings import folder_findings, lost_files
 from statestore.formats.flink.java_classes.job_code import KnownClasses
@@ -32,29 +31,27 @@ from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.job_snapshots import (
     SnapshotRef,
     find_jobs,
-    is_copy,
     is_there,
     newer_checkpoints,
+    times_of,
 )
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-from statestore.formats.flink.snapshot.snapshot_files import DAMAGED, MISSING, handles_bytes, needed_files
+from statestore.formats.flink.snapshot.snapshot_files import MISSING, handles_bytes, needed_files
 from statestore.formats.flink.snapshot.snapshot_names import CHECKPOINT
 from statestore.formats.flink.snapshot_states import (
     CopiedStates,
     Identity,
     OpenedSnapshot,
     ShownState,
-    keyed_kind,
     open_snapshot,
-    operator_words,
     shown_name,
-    state_info,
     wider_schema,
 )
-from statestore.formats.flink.state_at import UNREADABLE, CoordinatorAt, ElementsAt, KeyedAt, Origin, UnreadableAt
+from statestore.formats.flink.state_at import KeyedAt, Origin, UnreadableAt
+from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info
+from statestore.formats.flink.state_opening import check_column, state_in, state_size
 from statestore.formats.flink.stored_parts import asked_groups
-from statestore.formats.flink.streams.operator_rows import COORDINATOR, OperatorForm
-from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm, assumption
+from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location, parse_location
@@ -67,10 +64,6 @@ if TYPE_CHECKING:  # what edits alone need is loaded by them
     from statestore.formats.flink.edit_plan import FlinkEditPlan
 
 SLICE_BYTES = 64 << 20
-LEAST_INTERVAL_US = 250_000
-"""Snapshots that are closer together than this, on the average, were copied: no job takes them so often."""
-LEAST_GAP_US = 20_000
-"""One snapshot is not completed so soon after another: of 189 pairs that jobs took in a hurry the closest has 27 ms."""
 _MOST_OPENED = 4
 _opened: dict[bytes, FlinkSource] = {}  # sources that came with tasks, by a digest of what they are
 
@@ -271,36 +264,13 @@ class FlinkSource(Source):
     def size(self, state: str) -> StateSize:
         """Bytes of the operator's state: its states share files. Rows are unknown until they are read."""
         found = self._shown(state)
-        snapshot = self._snapshot(self.refs[-1][0])
-        operator = self._newest_operator(found)
+        snapshot, operator = self._snapshot(self.refs[-1][0]), self._newest_operator(found)
+        alone = sum(each.identity[0] == operator.id for each in self._states().values()) == 1
         files = list(needed_files(snapshot.files, operator))
         if any(each.role == MISSING for each in files):
             lost = NotFoundError(ErrorCode.FLINK_FILE_MISSING, f"{snapshot.files.path}: files are missing")
             self._check_whole([lost])
-        missing, damaged = ([each.name for each in files if each.role == role] for role in (MISSING, DAMAGED))
-        where = snapshot.files.path
-        problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
-        problems += [f"files have another size than {where} says: {', '.join(damaged[:5])}"] if damaged else []
-        problems += [f"{found.error}"] if found.error is not None else []
-        broken = self._broken()
-        problems += [] if broken is None else [broken.message]
-        alone = sum(each.identity[0] == operator.id for each in self._states().values()) == 1
-        total = handles_bytes(operator)
-        details = [f"operator {found.operator}: {total} bytes in {len(files)} files, of all its states"]
-        if snapshot.metadata.is_unaligned:
-            details.append(
-                "the checkpoint is unaligned: records in flight are part of it, which the state does not have yet"
-            )
-        if self.incomplete:
-            details.append(f"not complete, and left out: {', '.join(self.incomplete)}")
-        return StateSize(
-            total if alone else None,
-            files=len(files),
-            writer=f"Flink metadata version {snapshot.metadata.version}",
-            problems=tuple(problems),
-            damaged=bool(missing or damaged or broken) or isinstance(found.error, CorruptError),
-            details=tuple(details),
-        )
+        return state_size(snapshot, operator, found, files, self._broken(), self.incomplete, alone=alone)
 
     def no_time(self, state: str, version: int) -> NotFoundError:
         return NotFoundError(
@@ -461,17 +431,8 @@ class FlinkSource(Source):
     def _times(self) -> Mapping[int, int]:
         """Times of the snapshots by id; none where one of them is that of a copy."""
         if not self.found.times:
-            known = {} if self._has_copies() else {number: ref.time_us or 0 for number, ref in self.refs}
-            self.found.times.append(known)
+            self.found.times.append(times_of(self.refs))
         return self.found.times[0]
-
-    def _has_copies(self) -> bool:
-        """Whether times are not in the order of the ids, or too close together, or a snapshot's files are newer."""
-        known = [ref.time_us for _, ref in self.refs if ref.time_us is not None]
-        gaps = [after - before for before, after in itertools.pairwise(known)]
-        if len(known) < len(self.refs) or any(gap < LEAST_GAP_US for gap in gaps):
-            return True
-        return sum(gaps) < len(gaps) * LEAST_INTERVAL_US or any(is_copy(ref) for _, ref in self.refs)
 
     def _states(self) -> Mapping[str, ShownState]:
         """The states of the newest snapshot by name. Raises InvalidInputError FLINK_TYPE for types of no state."""
@@ -488,7 +449,7 @@ class FlinkSource(Source):
                 )
             for name, columns in self.settings.types.items():
                 for column in columns:
-                    _check_column(name, column, [each for each in states if name in (each.name, each.identity[2])])
+                    check_column(name, column, [each for each in states if name in (each.name, each.identity[2])])
             names = {} if self.copied is None else self.copied.names
             shown = [replace(each, name=names.get(each.identity, each.name)) for each in states]
             self.found.shown.update({each.name: each for each in shown})
@@ -524,41 +485,9 @@ class FlinkSource(Source):
         return operator
 
     def _at(self, wanted: ShownState, version: int) -> StateAt:
-        """The state in a snapshot. One that was not registered yet, or not any more, has no rows."""
         snapshot = self.opened(version)
-        label = f"{snapshot.files.path}, state {wanted.name}"
-        found = snapshot.states().get(wanted.identity) if snapshot.operator(wanted.identity[0]) is not None else None
-        error = None if found is None else found.error
-        operator = snapshot.operator(wanted.identity[0])
-        if found is None and operator is not None:
-            error = snapshot.error_of(operator.id)
-        if error is not None:
-            known = found or wanted
-            return UnreadableAt(version, error, UNREADABLE if known.form is None else known.schema)
-        known = wanted if found is None else found
-        form = known.form
-        label += "" if form is None else assumption(form.map_key if isinstance(form, KeyedForm) else form.key)
-        stored = None if operator is None else snapshot.stored(operator.id)
-        operator = operator or self._newest_operator(wanted)
-        origin, code = Origin(self, wanted.name), self.settings.code
-        if isinstance(form, KeyedForm):
-            places: Sequence[Any] = ()
-            if found is not None and stored is not None:
-                places = (*stored.keyed, *(stored.timers if form.kind == "timers" else ()))
-            key = None if found is None else found.key
-            groups, others = operator.max_parallelism, snapshot.keyed_forms(operator.id)
-            read = tuple((each, known.form_in(each)) for each in places)
-            files, schema = snapshot.files, known.schema
-            return KeyedAt(origin, version, files, operator, form, schema, key, groups, read, label, others, code)
-        assert isinstance(form, OperatorForm)
-        if form.mode == COORDINATOR:
-            content = None if stored is None else enumerator_bytes(operator)
-            return CoordinatorAt(origin, version, snapshot.files, operator, form, content, label)
-        elements = () if found is None or stored is None else stored.elements
-        if form.key is not None:  # every subtask has the whole map
-            holders = [each for each in elements if any(state.name == form.name for state in each.handle.states)]
-            elements = tuple(holders[:1])
-        return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label, code)
+        operator = snapshot.operator(wanted.identity[0]) or self._newest_operator(wanted)
+        return state_in(Origin(self, wanted.name), version, snapshot, wanted, operator)
 
 
 def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
@@ -572,17 +501,3 @@ def _shared(digest: bytes, classes: KnownClasses, *known: Any) -> FlinkSource:
         _opened[digest] = found
     found.settings.code.learn(classes)
     return found
-
-
-def _check_column(name: str, column: str, states: Sequence[ShownState]) -> None:
-    """Check that one of the states has the column for which a type is given; "" is that of its values.
-
-    Raises InvalidInputError FLINK_TYPE.
-    """
-    wanted = {column} if column else {VALUE, MAP_VALUE}
-    columns = [column for each in states if each.form is not None for column in each.declarable]
-    if columns and not wanted.intersection(columns):
-        raise InvalidInputError(
-            ErrorCode.FLINK_TYPE,
-            f"option type gives a type for {column or VALUE} of {name!r}, which has columns {', '.join(columns)}",
-        )

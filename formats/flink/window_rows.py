@@ -28,14 +28,14 @@ from statestore.formats.flink.streams.state_form import (
 )
 from statestore.formats.kernels.arrays import Ints
 
-_CONTENTS, _MERGED, _SERVICE, _COUNT = "window-contents", "merging-window-set", "window-timers", "count"
+CONTENTS, _MERGED, _SERVICE, _COUNT = "window-contents", "merging-window-set", "window-timers", "count"
 _MOST_MOMENTS = 8
 """Distances of timers from the end of their windows; more are of a trigger that does not go by that."""
 
 
 def follow_windows(states: OperatorStates) -> None:
     """Let go what belongs to windows whose contents go, and let come the timers of windows that come."""
-    contents = states.named(_CONTENTS)
+    contents = states.named(CONTENTS)
     if contents is None or states.unreadable:
         return
     if states.states[contents].form.namespace == VOID:

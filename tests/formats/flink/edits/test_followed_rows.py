@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,19 @@ def test_timers_in_raw_keyed_state_are_edited_by_themselves(tmp_path: Path) -> N
     ):
         with pytest.raises(InvalidInputError, match=f"EDIT_REFUSED.*{why}"):
             written(planned(source, [edit]), tmp_path / why)
+
+
+def test_a_native_savepoint_without_timers_is_warned_of() -> None:
+    """As Flink 2.3 writes it where timers are on the heap: of windows it has no timers, neither raw nor in RocksDB."""
+    source = source_of("heap-timers", 0)
+    plan = planned(source, [removal(source, "win-tumble.window-contents", lambda row: True)])
+    (operator,) = plan._operators.values()
+    assert operator.lost_timers is None
+    metadata = replace(operator.snapshot.metadata, is_savepoint=True)
+    assert replace(operator, snapshot=replace(operator.snapshot, metadata=metadata)).lost_timers is None
+    without = {operator.id: replace(operator.snapshot.stored(operator.id), timers=())}
+    told = replace(operator, snapshot=replace(operator.snapshot, metadata=metadata, found=without)).lost_timers
+    assert told is not None and "win-tumble has no timers in this native savepoint" in told
 
 
 def test_timers_that_the_edit_names_are_not_named_twice(tmp_path: Path) -> None:
