@@ -24,7 +24,7 @@ from statestore.catalog.log.storage import ObjectInfo, StorageExistsError
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.places.locations import AZURE, GCS, OBJECT_SCHEMES, S3, Location, bucket_of
 from statestore.formats.places.object_clients import names_at
 from statestore.formats.values.times import format_time
@@ -50,9 +50,9 @@ class Claim:
         return self._storage.read_many([UNFINISHED_FILE]) == [self.content]
 
     def check(self) -> None:
-        """Raise ConflictError TARGET_EXISTS unless the claim is still there."""
+        """Raise InvalidInputError TARGET_EXISTS unless the claim is still there."""
         if not self.is_held():
-            raise ConflictError(
+            raise InvalidInputError(
                 ErrorCode.TARGET_EXISTS,
                 f"{self.location} was not made: {UNFINISHED_FILE}, by which this edit has claimed the place, was "
                 "removed or replaced meanwhile. Objects of this edit may be left there; remove those below "

@@ -155,8 +155,7 @@ class ObjectTarget:
         """Put the files that are held, those of ``stages`` last and one stage after the other, with the receipt before
         the last one.
 
-        Raises InvalidInputError TARGET_EXISTS, ConflictError TARGET_EXISTS where the claim is lost, StorageError
-        REQUEST_FAILED.
+        Raises InvalidInputError TARGET_EXISTS, also where the claim is lost, StorageError REQUEST_FAILED.
         """
         for claim in self.claims:
             claim.check()

@@ -1,7 +1,12 @@
-"""Copies of engines' directories with an edit: the files of a plan, without what makes an edit safe and verified."""
+"""Copies of engines' directories with an edit: the files of a plan, without what makes an edit safe and verified.
+
+Files that no engine ever changes are links to those of the source, so a test that runs an engine on the copy and then
+compares the source shows that this is true of them.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from dataclasses import dataclass
@@ -39,7 +44,9 @@ def write_copy(plan: EditPlan, folder: Path, *, by_tasks: bool = False) -> dict[
     for each in plan.copied():
         (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
         assert not (folder / each.path).exists(), each.path
-        if each.folder.is_local:
+        if each.folder.is_local and each.immutable:
+            os.link(Path(each.folder.path) / each.name, folder / each.path)
+        elif each.folder.is_local:
             shutil.copyfile(Path(each.folder.path) / each.name, folder / each.path)
         else:
             (folder / each.path).write_bytes(each.folder.fresh().read_once(each.name))

@@ -247,7 +247,8 @@ def test_an_edit_that_has_lost_its_claim_publishes_and_removes_nothing(
     store: MemoryStore, place: Location, other: bytes | None
 ) -> None:
     """Somebody took it for a killed one, and may have begun another edit."""
-    with pytest.raises(ConflictError, match="was removed or replaced meanwhile") as raised, new_target(place) as target:
+    told = "was removed or replaced meanwhile"
+    with pytest.raises(InvalidInputError, match=told) as raised, new_target(place) as target:
         write(target, "state/1", b"1")
         write(target.last_files, "commits/0", b"done")
         obstore.delete(store, f"a/target/{UNFINISHED_FILE}")

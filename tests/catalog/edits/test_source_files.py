@@ -267,3 +267,18 @@ def test_a_source_that_is_gone_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises((StateStoreError, FileNotFoundError)):
         apply_edit(toys, 2, edits, str(tmp_path / "target"), progress=listen)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["moved"]
+
+
+@pytest.mark.parametrize("step", ["copying", "verifying"])
+def test_a_target_whose_folder_is_removed_meanwhile_is_an_error(source: Path, tmp_path: Path, step: str) -> None:
+    before, parent = tree(source), tmp_path / "parent"
+    parent.mkdir()
+
+    def listen(event: EditProgress) -> None:
+        if event.step == step:
+            shutil.rmtree(parent, ignore_errors=True)
+
+    with pytest.raises(StateStoreError) as raised:
+        apply_edit(opened(source), 2, edits_between(NOW, AFTER), str(parent / "target"), progress=listen)
+    assert raised.value.code in (ErrorCode.DISK_FAILED, ErrorCode.EDIT_DIFFERS)
+    assert tree(source) == before and not (parent / "target").exists()

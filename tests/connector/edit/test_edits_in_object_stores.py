@@ -21,6 +21,7 @@ from support.object_stores.s3_server import S3Server
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.catalog.edits import object_copies
 from statestore.catalog.edits.apply import EditProgress
 from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError
 
@@ -147,6 +148,26 @@ def test_a_target_is_that_of_a_local_edit(s3_server: S3Server, proxy: Proxy, tmp
     assert comparable(files(tmp_path / "down"), case, str(tmp_path / "down"), before) == expected
     assert set(by_method(proxy.requests)) <= {"GET", "HEAD"}
     assert objects(store, f"{name}/source") == before
+
+
+def test_what_is_too_large_for_a_copy_by_the_server_is_streamed(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a lower limit than that of S3."""
+    case, store = CASES["rocksdb"], client(s3_server)
+    place = case.place(tmp_path)
+    upload(store, place, "large/source")
+    sizes = sorted(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    made, by_server = {}, {}
+    for name, limit in (("streamed", sizes[len(sizes) // 2]), ("copied", sizes[-1])):
+        monkeypatch.setattr(object_copies, "MOST_COPIED", limit)
+        with statestore.edit(s3_server.warehouse("large/source"), s3_server.warehouse(f"large/{name}")) as edit:
+            edit.sql(case.text)
+        found = objects(store, f"large/{name}")
+        made[name] = comparable(found, case, f"s3a://states/large/{name}", objects(store, "large/source"))
+        assert edit.receipt is not None
+        by_server[name] = edit.receipt.copied.shared
+    assert made["streamed"] == made["copied"] and by_server["streamed"] < by_server["copied"]
 
 
 def rows(at: str | Path) -> dict[str, Any]:

@@ -29,8 +29,8 @@ class Sums(StatefulProcessor):
         self._sum = handle.getValueState("sum", "n bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        before = self._sum.get()[0] if self._sum.exists() else 0
-        total = before + sum(row.n for row in rows)
+        before = self._sum.get()
+        total = (before[0] if before else 0) + sum(row.n for row in rows)
         self._sum.update((total,))
         yield Row(k=key[0], total=total)
 
