@@ -95,9 +95,9 @@ def apply_edit(
     """Make ``target``, a new folder that has a version of the source with the edits, and return its receipt.
 
     ``statements`` are those from which the edits were computed. The receipt has them as texts if ``keep_statements`` or
-    if rows are only added, and else as digests; with ``keep_rows`` it has all rows of the edit. A ``reader``, that of the
-    engine, confirms the target, as notes of the receipt say. With ``runs`` files are written and copied in tasks, and
-    states are read there to be compared; the target appears here, once. One in an object store is written here.
+    if rows are only added, and else as digests; with ``keep_rows`` it has all rows of the edit. A ``reader``, that of
+    the engine, confirms the target, as notes of the receipt say. With ``runs`` files are written and copied in tasks,
+    and states are read there to be compared; the target appears here, once. One in an object store is written here.
 
     Raises InvalidInputError TARGET_EXISTS, WRONG_INPUT for rows in other columns than the state's, and what
     `Source.edit_plan` raises; UnsupportedError UNSUPPORTED_PATH for a target that no edit can write to; ConflictError
