@@ -13,8 +13,9 @@ from support.flink.snapshot_reads import rows_of, source_at
 
 import statestore
 from benchmarks.engines import flink_forms
-from benchmarks.engines.flink_forms import OPERATOR, Form, ascii_of, kryo, varint
+from benchmarks.engines.flink_forms import OPERATOR, Form, ascii_of, kryo
 from benchmarks.engines.flink_snapshots import FIRST_KEY
+from benchmarks.engines.kafka_forms import varint
 from statestore.formats.errors import UnsupportedError
 
 ROWS = 256
