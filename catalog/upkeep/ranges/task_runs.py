@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Work = Callable[[int], str]
-Read = Callable[[int], Iterator[pa.RecordBatch]]
+Read = Callable[[int], "Iterator[pa.RecordBatch]"]
 """Function from a number to rows (destination: int32, key: binary, value: binary)."""
-Write = Callable[[int, Iterator[pa.RecordBatch]], str]
+Write = Callable[[int, "Iterator[pa.RecordBatch]"], str]
 """Function from a destination and its rows (key, value) to an answer."""
 _KINDS: dict[str, type[StateStoreError]] = {kind.__name__: kind for kind in StateStoreError.__subclasses__()}
 

@@ -19,6 +19,7 @@ from support.parameters import mostly_slow
 import statestore
 from statestore.catalog.upkeep.ranges.task_runs import Read, Work, Write
 from statestore.connector.spark.upkeep_tasks import UpkeepTasks
+from statestore.formats.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,7 +138,7 @@ def test_rows_of_each_destination_come_to_one_task(spark: SparkSession) -> None:
         cells = pa.array([b"%d-%d" % (number, row) for row in range(20)], pa.binary())
         yield pa.RecordBatch.from_arrays([to, cells, cells], names=["destination", "key", "value"])
         if number == failing:
-            raise statestore.UnsupportedError("EDIT_UNSUPPORTED", "this row has no place")
+            raise statestore.UnsupportedError(ErrorCode.EDIT_UNSUPPORTED, "this row has no place")
 
     def write(destination: int, rows: Iterator[pa.RecordBatch]) -> str:
         found = [pair for batch in rows for pair in zip(*(each.to_pylist() for each in batch.columns), strict=True)]

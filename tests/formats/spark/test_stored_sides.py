@@ -84,7 +84,8 @@ FAULTS: list[tuple[str, Callable[[pa.Table], pa.Table], str]] = [
 def test_a_fault_of_the_writer_is_found(
     name: str, fault: Callable[[pa.Table], pa.Table], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, faults = based_partitions.write_base, []
+    write = based_partitions.write_base
+    faults: list[int] = []
 
     def faulty(checkpoint: Any, store: Any, number: int, rows: Rows, *given: Any) -> Any:
         table = whole(rows)
@@ -107,7 +108,8 @@ def test_a_row_in_a_wrong_partition_is_found(
     settings: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows are there, one of them in the next partition that is written."""
-    write, kept = based_partitions.write_base, []
+    write = based_partitions.write_base
+    kept: list[pa.Table] = []
     monkeypatch.setattr(apply, "processors", lambda: 1)
 
     def faulty(checkpoint: Any, store: Any, number: int, rows: Rows, *given: Any) -> Any:
