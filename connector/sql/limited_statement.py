@@ -16,6 +16,7 @@ import duckdb
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.sql.sql_duckdb import TakesRows, read_on_duckdb
+from statestore.connector.sql.sql_statement import NESTED_TOO_DEEPLY
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query
@@ -56,7 +57,7 @@ def run_limited(warehouse: Warehouse, text: str, rows: TakesRows, limits: _Limit
             limits.check()
             raise
         except RecursionError:
-            raise InvalidInputError(ErrorCode.INVALID_SQL, "the statement is nested too deeply") from None
+            raise InvalidInputError(ErrorCode.INVALID_SQL, NESTED_TOO_DEEPLY) from None
         except StateStoreError as error:
             limits.check()
             if str(error.__cause__).startswith("Out of Memory Error"):

@@ -31,6 +31,7 @@ from statestore.connector.sql.named_tables import (
 )
 from statestore.connector.sql.shared_duckdb import OwnInstanceNeeded, runs_shared, shared_cursor
 from statestore.connector.sql.sql_statement import (
+    NESTED_TOO_DEEPLY,
     DuckDBSQL,
     TableReference,
     check_reads_only,
@@ -188,6 +189,8 @@ class _Run:
                 self.connection.extract_statements(text)
                 return None, True
             except duckdb.Error as refused:
+                if error.message == NESTED_TOO_DEEPLY:
+                    raise error from None
                 if not error.message.startswith("line "):  # sqlglot does not say where a text or comment begins
                     said, place = str(refused).partition("\nLINE ")[0].strip(), _place_of(str(refused), text)
                     error = InvalidInputError(ErrorCode.INVALID_SQL, f"{place}: {said}" if place else said)

@@ -95,6 +95,9 @@ class TableReference:
         yield from self.bounds
 
 
+NESTED_TOO_DEEPLY = "the statement is nested too deeply"
+
+
 def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expr:
     """The syntax tree of one statement. Raises InvalidInputError INVALID_SQL, which names the position."""
     try:
@@ -102,7 +105,7 @@ def parse(text: str, dialect: type[sqlglot.Dialect]) -> exp.Expr:
     except SqlglotError as error:
         raise InvalidInputError(ErrorCode.INVALID_SQL, _describe(error)) from None
     except RecursionError:
-        raise InvalidInputError(ErrorCode.INVALID_SQL, "the statement is nested too deeply") from None
+        raise InvalidInputError(ErrorCode.INVALID_SQL, NESTED_TOO_DEEPLY) from None
     if len(trees) != 1:
         raise InvalidInputError(
             ErrorCode.INVALID_SQL, f"expected one SQL statement, found {len(trees)}; pass them one by one"
