@@ -8,23 +8,21 @@ are many are written down by bucket, such as the key group, in runs. Then some b
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, joined_cells
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.unnamed_file import UnnamedFile
 
 MOST = 128 << 20
 """Most bytes of changes that are held without a file, with what a replay needs beside them. Parts have a quarter."""
 _EACH = 128  # bytes beside those of a change: where it lies, its number, its hash
 _PART_OF = 4
-_PLACE = "the system's temporary directory"
 
 
 @dataclass(frozen=True)
@@ -78,20 +76,19 @@ class HeldChanges:
         self._placed, self._buckets = placed, buckets
         self._held: list[RawChanges] = []
         self._weight = 0
-        self._file: IO[bytes] | None = None
+        self._file = UnnamedFile()
         self._runs: list[_Run] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     @property
     def is_written(self) -> bool:
         """Return whether they are too many to be held in memory."""
-        return self._file is not None
+        return self._file.is_written
 
     def add(self, changes: RawChanges) -> None:
         """Add changes behind all others. Raises StorageError DISK_FAILED."""
@@ -136,12 +133,9 @@ class HeldChanges:
         changes = changes.select(np.argsort(buckets, kind="stable"))
         octets, offsets = changes.cells.content()
         first = ends_of(np.bincount(buckets, minlength=self._buckets))
-        with disk_errors("write a temporary file in", _PLACE):
-            if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed where the block of this object ends
-            self._runs.append(_Run(self._file.seek(0, 2), first, offsets[first]))
-            for each in (changes.groups, changes.operations, changes.cells.size, octets):
-                self._file.write(np.ascontiguousarray(each).data)
+        columns = (changes.groups, changes.operations, changes.cells.size, octets)
+        at = self._file.append(np.ascontiguousarray(each).data for each in columns)
+        self._runs.append(_Run(at, first, offsets[first]))
 
     def _read(self, begun: int, ended: int) -> RawChanges:
         """The changes of buckets ``begun`` to before ``ended``."""
@@ -163,10 +157,4 @@ class HeldChanges:
         return RawChanges(groups, operations, Cells(data, ends_of(size)[:-1], size))
 
     def _fill(self, target: npt.NDArray[np.generic], at: int) -> None:
-        assert self._file is not None
-        if not len(target):
-            return
-        with disk_errors("read a temporary file in", _PLACE):
-            self._file.seek(at)
-            found = self._file.readinto(target.view(np.uint8).data)  # type: ignore[attr-defined]
-        assert found == target.nbytes, "a temporary file is shorter than it was written"
+        self._file.fill(target.view(np.uint8).data, at)

@@ -11,22 +11,20 @@ of it is left if the process dies.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.formats.flink.edits.keyed_stream import Framed, FramedSection
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.unnamed_file import UnnamedFile
 
 MOST = 128 << 20
 """Most bytes of entries that are held without a file. Memory has as much again while they are sorted."""
 _EACH = 8  # bytes beside those of an entry
-_PLACE = "the system's temporary directory"
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,14 @@ class KeyGroupRuns:
         self._share = share
         self._held: list[tuple[Ints, int, pa.BinaryArray]] = []
         self._weight = 0
-        self._file: IO[bytes] | None = None
+        self._file = UnnamedFile()
         self._runs: list[_Run] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def add(self, groups: Ints, state: int, entries: pa.BinaryArray) -> None:
         """Add entries of a state, each with its key group. Raises StorageError DISK_FAILED."""
@@ -112,11 +109,7 @@ class KeyGroupRuns:
         behind = np.append(first[1:], len(ids))
         content, at = memoryview(data), 0
         if not in_memory:
-            with disk_errors("write a temporary file in", _PLACE):
-                if self._file is None:
-                    self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed where the block of this object ends
-                at = self._file.seek(0, 2)
-                self._file.write(content[: offsets[-1]])
+            at = self._file.append([content[: offsets[-1]]])
         parts = offsets[first], offsets[behind - 1], offsets[behind]
         self._runs.append(_Run(ids[first], *parts, content if in_memory else None, at))
 
@@ -125,9 +118,6 @@ class KeyGroupRuns:
         start, last, stop = int(run.starts[place]), int(run.lasts[place]), int(run.stops[place])
         if run.content is not None:
             return Framed(run.content[start:stop], last - start)
-        assert self._file is not None
-        with disk_errors("read a temporary file in", _PLACE):
-            self._file.seek(run.at + start)
-            found = self._file.read(stop - start)
-        assert len(found) == stop - start, "a temporary file is shorter than it was written"
-        return Framed(memoryview(found), last - start)
+        found = memoryview(bytearray(stop - start))
+        self._file.fill(found, run.at + start)
+        return Framed(found, last - start)
