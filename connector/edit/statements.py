@@ -185,6 +185,7 @@ class _Parser:
         self.text = text
 
     def statement(self, tree: exp.Expr) -> Statement:
+        self._check_sample(tree)
         if isinstance(tree, exp.Update):
             self._only(tree, "this", "expressions", "from_", "where", "with_")
             source = tree.args.get("from_")
@@ -345,6 +346,11 @@ class _Parser:
                 sign, meant = ("=", "IS NULL") if isinstance(compared, exp.EQ) else ("<>", "IS NOT NULL")
                 self._refuse(f"{clause} with {sign} NULL holds for no row; write {meant}")
         return condition
+
+    def _check_sample(self, tree: exp.Expr) -> None:
+        """Refuse a sample by which an edit would change other rows than its preview. INSERT may add a sample's rows."""
+        if isinstance(tree, exp.Update | exp.Delete | exp.Merge) and tree.find(exp.TableSample) is not None:
+            self._refuse("USING SAMPLE and TABLESAMPLE take other rows each time; choose rows by their values")
 
     def _only(self, tree: exp.Expr, *known: str) -> None:
         for name, value in tree.args.items():

@@ -189,6 +189,21 @@ def test_data_files_are_read_where_that_is_allowed(source: Path, tmp_path: Path)
         ("UPDATE toys VERSION AS OF 1 SET n = 1", ErrorCode.UNSUPPORTED_STATEMENT, "AS OF is the past"),
         ("DELETE FROM toys$versions", ErrorCode.UNSUPPORTED_STATEMENT, "metadata"),
         ("DELETE FROM toys WHERE random() < 0.5", ErrorCode.UNSUPPORTED_STATEMENT, "other rows each time"),
+        (
+            "DELETE FROM queues WHERE k IN (SELECT k FROM queues USING SAMPLE 1 ROWS)",
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            "other rows each time",
+        ),
+        (
+            "MERGE INTO toys USING toys o TABLESAMPLE 50% ON toys.k = o.k WHEN MATCHED THEN DELETE",
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            "other rows each time",
+        ),
+        (
+            "WITH s AS (SELECT k FROM toys USING SAMPLE 1) UPDATE toys SET n = 1 FROM s WHERE toys.k = s.k",
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            "other rows each time",
+        ),
         ("UPDATE toys SET n = max(n)", ErrorCode.UNSUPPORTED_STATEMENT, r"SET n = MAX\(n\) is of several rows"),
         ("UPDATE toys SET n = row_number() OVER ()", ErrorCode.UNSUPPORTED_STATEMENT, "is of several rows"),
         ("DELETE FROM toys WHERE k = '\udcff'", ErrorCode.INVALID_SQL, "no UTF-8"),
@@ -290,8 +305,9 @@ def test_statements_of_many_forms(source: Path, text: str, changed: dict[tuple[s
 
 
 def test_a_condition_that_chance_decides_is_asked_once(source: Path) -> None:
-    """A sample is another one when it is taken again, so rows of no key or of two would go."""
-    statement = "DELETE FROM queues WHERE k IN (SELECT k FROM (SELECT DISTINCT k FROM queues) USING SAMPLE 1 ROWS)"
+    """A number by chance is another one when it is asked for again, so rows of no key or of two would go."""
+    chosen = "SELECT arg_max(k, r) AS k FROM (SELECT k, random() AS r FROM queues)"
+    statement = f"DELETE FROM queues USING ({chosen}) s WHERE queues.k = s.k"
     for _ in range(12):
         edit = statestore.edit(source)
         edit.sql(statement)
