@@ -255,6 +255,13 @@ def test_a_target_that_exists_is_refused_before_any_statement(source: Path) -> N
     assert refused.value.code == ErrorCode.TARGET_EXISTS
 
 
+def test_a_target_of_too_long_a_name_is_told_to_be_so(source: Path) -> None:
+    edit = statestore.edit(source, source.with_name("t" * 250))
+    edit.sql("UPDATE toys SET n = 9 WHERE k = 'c'")
+    with pytest.raises(StateStoreError, match=r"DISK_FAILED.*choose a shorter name"):
+        edit.apply()
+
+
 def test_a_store_is_not_edited(tmp_path: Path) -> None:
     statestore.connect(tmp_path / "w").create_store("s", key={"k": "string"}, value={"v": "int"}).close()
     with pytest.raises(StateStoreError) as refused:
