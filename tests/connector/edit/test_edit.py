@@ -205,6 +205,7 @@ def test_data_files_are_read_where_that_is_allowed(source: Path, tmp_path: Path)
             "other rows each time",
         ),
         ("UPDATE toys SET n = max(n)", ErrorCode.UNSUPPORTED_STATEMENT, r"SET n = MAX\(n\) is of several rows"),
+        ("UPDATE toys SET n = unnest([1, 2])", ErrorCode.UNSUPPORTED_STATEMENT, "has several values for one row"),
         ("UPDATE toys SET n = row_number() OVER ()", ErrorCode.UNSUPPORTED_STATEMENT, "is of several rows"),
         ("DELETE FROM toys WHERE k = '\udcff'", ErrorCode.INVALID_SQL, "no UTF-8"),
         (f"DELETE FROM toys WHERE {'(' * 3000}n = 1{')' * 3000}", ErrorCode.INVALID_SQL, "nested too deeply"),
@@ -272,6 +273,17 @@ def test_a_store_is_not_edited(tmp_path: Path) -> None:
 def test_positions_are_those_in_the_text(source: Path) -> None:
     with pytest.raises(StateStoreError, match=r"^\[INVALID_SQL\] line 3, column 25: "):
         statestore.edit(source).sql("DELETE FROM toys;\n\n DELETE FROM toys WHERE nn = 1")
+    merge = "MERGE INTO toys USING queues s ON toys.k = s.k WHEN"
+    for text, name in (
+        ("UPDATE toys SET n = 1, nn = 1", "nn"),
+        ("UPDATE toys SET n = 1, toys.nn = 1", "toys.nn"),
+        ("INSERT INTO toys (k, nn) VALUES ('a', 1)", "nn"),
+        (f"{merge} MATCHED THEN UPDATE SET nn = 1", "nn"),
+        (f"{merge} NOT MATCHED THEN INSERT (k, nn) VALUES ('a', 1)", "nn"),
+    ):
+        column = text.index(name) + 1
+        with pytest.raises(StateStoreError, match=rf"^\[COLUMN_NOT_FOUND\] line 2, column {column}: "):
+            statestore.edit(source).sql(f"DELETE FROM toys;\n{text}")
 
 
 @pytest.mark.parametrize(
