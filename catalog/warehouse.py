@@ -21,6 +21,7 @@ from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.reads.table import Table
+from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import (
     EngineOpening,
@@ -499,6 +500,8 @@ def _is_edit_without_state(folder: Folder) -> bool:
     """Return whether a folder has the receipt of an edit and no state, as the records of an edit without changes."""
     from statestore.catalog.edits.receipt import read_receipt
 
+    if UNFINISHED_FILE in folder.files():
+        return False
     try:
         return read_receipt(folder) is not None
     except CorruptError:
