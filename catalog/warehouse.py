@@ -21,6 +21,7 @@ from statestore.catalog.log.log_names import STORE_FILE
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.reads.table import Table
+from statestore.formats.edits import UNFINISHED_FILE
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import (
     EngineOpening,
@@ -211,11 +212,11 @@ class Warehouse(NamedItems):
         Raises CorruptError FILE_DAMAGED for one that is not as an edit wrote it.
         """
         states = _states_of_engine(self.held)
-        if states is None:
+        if states is None and self.held.stores:
             return None
         from statestore.catalog.edits.receipt import read_receipt
 
-        return read_receipt(folder_at(states.location))
+        return read_receipt(folder_at(self.location if states is None else states.location))
 
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""
@@ -370,7 +371,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
         engine_state = None if stores else states_in(folder, location)
     if engine_state is not None:
         return Warehouse(location, engine_state)
-    if not stores:
+    if not stores and not _is_edit_without_state(folder):
         raise nothing_here(folder_at(location), root)
     from statestore.catalog.store_tables import TablesOfStores
 
@@ -487,8 +488,24 @@ def _warehouse_elsewhere(location: Location) -> Warehouse:
     else:
         engine_state = states_in(folder, location)
     if engine_state is None:
+        if _is_edit_without_state(folder):
+            from statestore.catalog.store_tables import TablesOfStores
+
+            return Warehouse(location, TablesOfStores(location, ()))
         raise _no_state(location, folder)
     return Warehouse(location, engine_state)
+
+
+def _is_edit_without_state(folder: Folder) -> bool:
+    """Return whether a folder has the receipt of an edit and no state, as the records of an edit without changes."""
+    from statestore.catalog.edits.receipt import read_receipt
+
+    if UNFINISHED_FILE in folder.files():
+        return False
+    try:
+        return read_receipt(folder) is not None
+    except CorruptError:
+        return False
 
 
 def _listed(location: Location) -> Folder:

@@ -26,6 +26,8 @@ def of_target(path: str) -> Iterator[None]:
     except StorageError:
         raise
     except (StateStoreError, OSError, ValueError, KeyError) as error:
+        if isinstance(error, StateStoreError) and error.code == ErrorCode.EDIT_DIFFERS:
+            raise
         raise wrong_plan(path, f"it cannot be read again ({error})") from error
 
 

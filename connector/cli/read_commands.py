@@ -90,10 +90,10 @@ def inspect(
             for detail in described[0].get("details", []):
                 say(detail)
         warehouse = open_warehouse(path, selected).pin()
-        _say_edit(warehouse)
+        is_edit = _say_edit(warehouse)
         for name in warehouse.waiting():
             say(f"{name}: a keyed store without a snapshot yet")
-        if not warehouse.tables() and not warehouse.waiting():
+        if not warehouse.tables() and not warehouse.waiting() and not is_edit:
             say(f"{warehouse.path} holds no state yet: it was made, and no store is in it")
         others = warehouse.beside()
         if others:
@@ -110,15 +110,16 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _say_edit(warehouse: Warehouse) -> None:
-    """Tell of the edit that made the state, where one did."""
+def _say_edit(warehouse: Warehouse) -> bool:
+    """Tell of the edit that made the state; return whether one did."""
     try:
         receipt = warehouse.receipt()
     except CorruptError as error:
         say(str(error))
-        return
+        return True
     for line in receipt.lines() if receipt is not None else []:
         say(line)
+    return receipt is not None
 
 
 def describe(path: args.Path_, selected: Selected = NONE) -> None:

@@ -112,9 +112,8 @@ class _Run:
             return [(name,) for name in self._all_names()]
         if not isinstance(when.action, tuple):
             return []
-        position = self.merge.target.position
-        paths = [assigned_path(self.state, self.columns, each, position) for each in when.action]
-        check_apart(paths, position)
+        paths = [assigned_path(self.state, self.columns, each) for each in when.action]
+        check_apart(paths, self.merge.target.position)
         return paths
 
     def _all_names(self) -> list[str]:
@@ -225,7 +224,7 @@ class _Run:
             values = [each.copy() for each in insert.values]
         found = self._of_pairs(values, pairs, has_state=False, has_source=True)
         found = found.take(arrow_numbers(np.argsort(numbers_of(found), kind="stable"))).remove_column(0)
-        return whole_rows(self.editing, self.state, found, names, False, self.merge.target)
+        return whole_rows(self.editing, self.state, found, names, False, self.merge.target, insert.positions)
 
     def _of_pairs(self, values: Sequence[exp.Expr], pairs: _Chosen, *, has_state: bool, has_source: bool) -> pa.Table:
         """Return the number of each pair and values that are computed of its rows."""

@@ -40,7 +40,7 @@ def run_update(editing: Editing, text: Text, update: Update) -> None:
     sources, with_ = update.sources, update.with_
     update = WrittenNames(columns, lambda: names_in(editing, text, sources, with_)).update(update)
     assert update.assignments is not None, "None is of a MERGE"
-    paths = [assigned_path(state, columns, each, update.target.position) for each in update.assignments]
+    paths = [assigned_path(state, columns, each) for each in update.assignments]
     check_apart(paths, update.target.position)
     load_meant(editing, text, state, update)
     values = [each.value.copy() for each in update.assignments]
@@ -73,7 +73,8 @@ def run_insert(editing: Editing, text: Text, insert: Insert) -> None:
     if insert.with_ is not None:
         _add_with(tree, insert.with_)
     found = editing.select(tree, text)
-    insert_rows(state, whole_rows(editing, state, found, insert.columns, insert.by_name, insert.target))
+    rows = whole_rows(editing, state, found, insert.columns, insert.by_name, insert.target, insert.positions)
+    insert_rows(state, rows)
 
 
 # The rows that a statement means
@@ -175,12 +176,12 @@ def _add_with(tree: exp.Query, with_: exp.With) -> None:
 # The columns that a statement sets
 
 
-def assigned_path(state: EditedState, columns: Columns, assignment: Assignment, position: str) -> Path:
+def assigned_path(state: EditedState, columns: Columns, assignment: Assignment) -> Path:
     """Return the column that is set, and the fields behind it. Raises NotFoundError COLUMN_NOT_FOUND, InvalidInputError
     EDIT_REFUSED for a column of the placement."""
     path = replace(columns, others=frozenset()).resolved(assignment.names)
     if path is None:
-        raise _at(_no_column(state, ".".join(assignment.names)), position)
+        raise _at(_no_column(state, ".".join(assignment.names)), assignment.position)
     if path[0] in state.placement:
         raise _at(
             InvalidInputError(
@@ -188,7 +189,7 @@ def assigned_path(state: EditedState, columns: Columns, assignment: Assignment, 
                 f"column {path[0]!r} of {state.name!r} says where the engine keeps a row, which follows from its key; "
                 "leave it out",
             ),
-            position,
+            assignment.position,
         )
     return path
 
@@ -223,12 +224,13 @@ def whole_rows(
     columns: Sequence[str] | None,
     by_name: bool,
     target: Target,
+    positions: Sequence[str] = (),
 ) -> pa.Table:
     """Return the answer of a query as whole rows of a state, in its types; columns that are not given are null.
 
     Raises InvalidInputError INVALID_SQL for other columns than the state has, or none for its key.
     """
-    given = _given_columns(state, found, columns, by_name, target)
+    given = _given_columns(state, found, columns, by_name, target, positions)
     missing = [name for name in state.unit if name not in given]
     if missing:
         raise _at(
@@ -255,16 +257,22 @@ def whole_rows(
 
 
 def _given_columns(
-    state: EditedState, found: pa.Table, columns: Sequence[str] | None, by_name: bool, target: Target
+    state: EditedState,
+    found: pa.Table,
+    columns: Sequence[str] | None,
+    by_name: bool,
+    target: Target,
+    positions: Sequence[str],
 ) -> dict[str, int]:
     """Return the position in an answer of each column that it gives."""
     names = found.schema.names
     if by_name or columns is not None:
         asked = names if columns is None else columns
         paths = [spelled(state.schema, (name,)) for name in asked]
-        for name, path in zip(asked, paths, strict=True):
+        places = positions or [target.position] * len(paths)
+        for name, path, position in zip(asked, paths, places, strict=True):
             if path is None:
-                raise _at(_no_column(state, name), target.position)
+                raise _at(_no_column(state, name), position)
         whole = [path[0] for path in paths if path is not None]
         if columns is not None and len(names) != len(columns):
             raise _at(_wrong_number(f"INSERT INTO {state.name} names", list(columns), len(names)), target.position)

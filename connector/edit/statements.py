@@ -67,6 +67,7 @@ class Assignment:
 
     names: tuple[str, ...]
     value: exp.Expr
+    position: str
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,14 @@ class Delete:
 
 @dataclass(frozen=True)
 class Insert:
-    """INSERT; ``columns`` of None: all, in their order or ``by_name``."""
+    """INSERT; ``columns`` of None: all, in their order or ``by_name``. ``positions`` are those of the columns."""
 
     target: Target
     columns: tuple[str, ...] | None
     by_name: bool
     query: exp.Query
     with_: exp.With | None = None
+    positions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class MergeInsert:
 
     columns: tuple[str, ...] | None
     values: tuple[exp.Expr, ...] | None
+    positions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,7 @@ class _Parser:
         self.text = text
 
     def statement(self, tree: exp.Expr) -> Statement:
+        self._check_sample(tree)
         if isinstance(tree, exp.Update):
             self._only(tree, "this", "expressions", "from_", "where", "with_")
             source = tree.args.get("from_")
@@ -215,11 +219,12 @@ class _Parser:
     def _insert(self, tree: exp.Insert) -> Insert:
         self._only(tree, "this", "expression", "by_name", "with_")
         target, columns = tree.this, None
+        positions: tuple[str, ...] = ()
         if isinstance(target, exp.Schema):
             names = [each for each in target.expressions if isinstance(each, exp.Identifier)]
             if len(names) < len(target.expressions):
                 self._refuse("INSERT names something else than whole columns; name columns, and give whole values")
-            target, columns = target.this, tuple(each.name for each in names)
+            target, columns, positions = target.this, tuple(each.name for each in names), self._positions(names)
         query = tree.expression
         if isinstance(query, exp.Values):
             for each in query.find_all(exp.Var):
@@ -228,7 +233,8 @@ class _Parser:
             query = exp.select("*").from_(exp.Values(expressions=query.expressions, alias=_values_alias()))
         if not isinstance(query, exp.Query):
             self._refuse("INSERT without rows; write INSERT INTO … SELECT, or VALUES")
-        return Insert(self._target(target), columns, bool(tree.args.get("by_name")), query, tree.args.get("with_"))
+        is_by_name = bool(tree.args.get("by_name"))
+        return Insert(self._target(target), columns, is_by_name, query, tree.args.get("with_"), positions)
 
     def _merge(self, tree: exp.Merge) -> Merge:
         self._only(tree, "this", "using", "on", "whens", "with_", "using_cond")
@@ -275,13 +281,14 @@ class _Parser:
                 return MergeInsert(None, None)
             self._refuse("INSERT of MERGE without VALUES; write INSERT (columns) VALUES (…)")
         names = None
+        positions: tuple[str, ...] = ()
         if given is not None:
             columns = given.expressions if isinstance(given, exp.Tuple) else [given]
             if not all(isinstance(each, exp.Column) and not each.table for each in columns):
                 self._refuse("INSERT names something else than whole columns; name columns, and give whole values")
-            names = tuple(each.name for each in columns)
+            names, positions = tuple(each.name for each in columns), self._positions(columns)
         rows = values.expressions if isinstance(values, exp.Tuple) else [values]
-        return MergeInsert(names, tuple(rows))
+        return MergeInsert(names, tuple(rows), positions)
 
     def _target(self, node: Any) -> Target:
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
@@ -323,14 +330,22 @@ class _Parser:
             )
         if isinstance(right, exp.Var | exp.Column) and right.name.upper() == "DEFAULT" and not right.find(exp.Dot):
             self._refuse("SET … = DEFAULT: columns of states have no defaults; write the value, or NULL")
-        inside = right.walk(prune=lambda each: isinstance(each, exp.Query | exp.Subquery))
+        inside = right.walk(prune=_is_query)
         over_rows = next((each for each in inside if isinstance(each, exp.AggFunc | exp.Window)), None)
         if over_rows is not None:
             self._refuse(
                 f"SET {'.'.join(names)} = {over_rows.sql(dialect=DuckDBSQL)} is of several rows, and a row is set by "
                 "its own values; write a query in brackets, as in SET n = (SELECT max(n) FROM state)"
             )
-        return Assignment(names, right)
+        if any(isinstance(each, exp.Explode | exp.Unnest) for each in right.walk(prune=_is_query)):
+            self._refuse(
+                f"SET {'.'.join(names)} = {right.sql(dialect=DuckDBSQL)} has several values for one row; set one, such "
+                "as an element of the list, or the list as a whole"
+            )
+        return Assignment(names, right, position_of(left, self.text))
+
+    def _positions(self, names: Sequence[exp.Expr]) -> tuple[str, ...]:
+        return tuple(position_of(each, self.text) for each in names)
 
     def _condition(self, given: Any, clause: str) -> exp.Expr | None:
         if given is None:
@@ -346,6 +361,11 @@ class _Parser:
                 self._refuse(f"{clause} with {sign} NULL holds for no row; write {meant}")
         return condition
 
+    def _check_sample(self, tree: exp.Expr) -> None:
+        """Refuse a sample by which an edit would change other rows than its preview. INSERT may add a sample's rows."""
+        if isinstance(tree, exp.Update | exp.Delete | exp.Merge) and tree.find(exp.TableSample) is not None:
+            self._refuse("USING SAMPLE and TABLESAMPLE take other rows each time; choose rows by their values")
+
     def _only(self, tree: exp.Expr, *known: str) -> None:
         for name, value in tree.args.items():
             if value and name not in known:
@@ -357,6 +377,10 @@ class _Parser:
 
 def _values_alias() -> exp.TableAlias:
     return exp.TableAlias(this=exp.to_identifier("values", quoted=True))
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Query | exp.Subquery)
 
 
 def _word(name: str) -> str:

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from statestore.connector.edit.named_rows import Columns, Path, fields_of, type_at
 from statestore.connector.edit.statements import Assignment, Delete, Merge, Update, When, parts_of
+from statestore.connector.sql.sql_statement import DuckDBSQL
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
@@ -50,7 +51,7 @@ class WrittenNames:
         value = self._expression(given.value)
         own = replace(self.columns, others=frozenset())
         path = None if own.resolved(given.names) is not None else self._field(given.names)
-        return Assignment(given.names if path is None else path, value)
+        return replace(given, names=given.names if path is None else path, value=value)
 
     def _when(self, given: When) -> When:
         if not isinstance(given.action, tuple):
@@ -113,8 +114,21 @@ class WrittenNames:
         if path is None or not all(each is columns[0] or _is_plain(each.unnest()) for each in given):
             return
         inner = _only_field(self.columns.state, path)
+        self._check_single(inner, node)
         if inner != path:
             columns[0].replace(self._written(inner))
+
+    def _check_single(self, path: Path, node: exp.Expr) -> None:
+        """Raise InvalidInputError INVALID_SQL for a struct of several fields that is compared with one value."""
+        kind = type_at(self.columns.state, path)
+        if not pa.types.is_struct(kind) or not kind.num_fields or node.find_ancestor(exp.Lambda, exp.Comprehension):
+            return
+        fields = [".".join((*path, field.name)) for field in kind]
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL,
+            f"{node.sql(dialect=DuckDBSQL)}: {'.'.join(path)} is no single value, it has {', '.join(fields)}; compare "
+            f"these, as in {' AND '.join(f'{field} = …' for field in fields[:2])}",
+        )
 
 
 def _own_columns(tree: exp.Expr) -> Iterator[exp.Expr]:

@@ -266,10 +266,10 @@ def _is_cte(node: exp.Table) -> bool:
     return False
 
 
-def position_of(node: exp.Table, text: str) -> str:
-    """The line and column at which a table is named; empty if it is not known."""
-    first = node.parts[0] if node.parts else node.this
-    start = first.meta.get("start")
+def position_of(node: exp.Expr, text: str) -> str:
+    """The line and column at which the name of a table or column begins; empty if it is not known."""
+    parts = node.parts if isinstance(node, exp.Table | exp.Column | exp.Dot) else [node]
+    start = (parts[0] if parts else node.this).meta.get("start")
     if start is None:
         return ""
     return _line_and_column(text, start)

@@ -16,6 +16,8 @@ import numpy as np
 
 from statestore.formats.edits import CopiedFile, EditedSource, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import Source
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.asked_settings import AskedSettings, asked_settings, check_settings, notes_of_settings
 from statestore.formats.flink.differing_entries import differing_entries
 from statestore.formats.flink.edit_parts import (
@@ -480,6 +482,10 @@ def edit_plan(
     rewritten: frozenset[str] = frozenset(),
 ) -> FlinkEditPlan:
     """The plan of an edit (`Source.edit_plan`); ``rewritten`` as `FlinkEditPlan` has it."""
+    if options.as_batch:
+        raise UnsupportedError(
+            ErrorCode.EDIT_UNSUPPORTED, "Flink has no batches, so an edit cannot be one; leave that option out"
+        )
     plan = FlinkEditPlan(source, version, tuple(edits), options, rewritten)
     plan.check()
     return plan

@@ -43,15 +43,15 @@ EDIT_SETTINGS = (
     EngineOption(
         MAX_PARALLELISM,
         "int",
-        "Another max parallelism, 1 to 32768: keys move to the key groups that they then have.",
+        "another max parallelism, 1 to 32768: keys move to the key groups that they then have",
     ),
     EngineOption(
         RENAME_OPERATOR,
         "text",
-        "Other uids of operators, old=new,old2=new2; a new one may be an id of 32 hexadecimal digits.",
+        "other uids of operators, old=new,old2=new2; a new one may be an id of 32 hexadecimal digits",
     ),
     EngineOption(
-        DROP, "text", "Operators, and single states of operators, that the target lacks: operator,operator2.state."
+        DROP, "text", "operators, and single states of operators, that the target lacks: operator,operator2.state"
     ),
 )
 """Settings of edits (`statestore.formats.engine_offer.Engine.edit_settings`)."""

@@ -177,6 +177,7 @@ def _open(states: OperatorStates, windows: pa.Table) -> None:
     """Let the timers come that other windows of the operator have, for those to which the edit gives none."""
     names = [KEY, NAMESPACE]
     timers = [state for state, at in states.states.items() if is_timers(at) and _is_of_windows(at)]
+    windows = windows.filter(one_array(windows, NAMESPACE).is_valid())  # one of null is refused where it is written
     for state in timers:
         windows = windows.filter(pa.array(_found(states.added(state), windows) < 0))
     if not windows.num_rows:

@@ -16,6 +16,7 @@ _ADVICE = {
     errno.EMFILE: "close files or raise the limit of open files (ulimit -n), then repeat the call",
     errno.ENFILE: "close files or raise the system's limit of open files, then repeat the call",
     errno.EACCES: "give this user access to the file, then repeat the call",
+    errno.ENAMETOOLONG: "choose a shorter name: most file systems take 255 bytes, with what is added while writing",
     errno.EROFS: "mount the file system for writing, then repeat the call",
 }
 

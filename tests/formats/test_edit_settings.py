@@ -11,7 +11,7 @@ import pytest
 from statestore.formats import edit_settings
 from statestore.formats.edit_settings import checked_settings, settings_of_engines
 from statestore.formats.engine_offer import EngineOption
-from statestore.formats.engines import engine_named
+from statestore.formats.engines import built_in_engines, engine_named
 from statestore.formats.errors import InvalidInputError
 
 OFFERED = (
@@ -72,3 +72,10 @@ def test_a_name_of_several_engines_is_listed_once(monkeypatch: pytest.MonkeyPatc
     found = settings_of_engines()
     assert found["depth"] == EngineOption("depth", "text", "toy: how deep; other: what lies below")
     assert found["loud"] == EngineOption("loud", "bool", "toy: whether it is heard")
+
+
+def test_meanings_of_settings_are_alike() -> None:
+    """They stand behind the name of their engine, in one list."""
+    meanings = [setting.meaning for engine in built_in_engines() for setting in engine.edit_settings]
+    assert len(meanings) > 10
+    assert [each for each in meanings if each[0].isupper() or each.endswith(".")] == []

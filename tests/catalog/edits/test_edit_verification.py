@@ -17,6 +17,7 @@ from support.engines.toy_engine import ToyPlan, Toys, plan_of, queue_path
 
 from statestore.catalog.edits import key_checks
 from statestore.catalog.edits.apply import apply_edit
+from statestore.catalog.edits.target_errors import of_target
 from statestore.formats.edits import EditedSource, EditOptions, EditPlan, StateEdit, Target
 from statestore.formats.engine import StateAt
 from statestore.formats.error_codes import ErrorCode
@@ -360,3 +361,9 @@ def test_zeros_are_told_apart_and_nans_are_not(source: Path, tmp_path: Path) -> 
     edit = StateEdit("queues", ("k",), of([7.5]), of([-0.0, other_nan]))
     apply_edit(opened(source), 2, [edit], str(tmp_path / "target"))
     assert repr(read(opened(tmp_path / "target"), 2).queues["c"]) == "[-0.0, nan]"
+
+
+def test_an_error_about_a_target_is_told_once() -> None:
+    with pytest.raises(StateStoreError) as raised, of_target("t"), of_target("t"):
+        raise ValueError("a length of -1")
+    assert str(raised.value).count("was not made") == 1 and "a length of -1" in str(raised.value)

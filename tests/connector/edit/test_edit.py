@@ -189,7 +189,23 @@ def test_data_files_are_read_where_that_is_allowed(source: Path, tmp_path: Path)
         ("UPDATE toys VERSION AS OF 1 SET n = 1", ErrorCode.UNSUPPORTED_STATEMENT, "AS OF is the past"),
         ("DELETE FROM toys$versions", ErrorCode.UNSUPPORTED_STATEMENT, "metadata"),
         ("DELETE FROM toys WHERE random() < 0.5", ErrorCode.UNSUPPORTED_STATEMENT, "other rows each time"),
+        (
+            "DELETE FROM queues WHERE k IN (SELECT k FROM queues USING SAMPLE 1 ROWS)",
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            "other rows each time",
+        ),
+        (
+            "MERGE INTO toys USING toys o TABLESAMPLE 50% ON toys.k = o.k WHEN MATCHED THEN DELETE",
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            "other rows each time",
+        ),
+        (
+            "WITH s AS (SELECT k FROM toys USING SAMPLE 1) UPDATE toys SET n = 1 FROM s WHERE toys.k = s.k",
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            "other rows each time",
+        ),
         ("UPDATE toys SET n = max(n)", ErrorCode.UNSUPPORTED_STATEMENT, r"SET n = MAX\(n\) is of several rows"),
+        ("UPDATE toys SET n = unnest([1, 2])", ErrorCode.UNSUPPORTED_STATEMENT, "has several values for one row"),
         ("UPDATE toys SET n = row_number() OVER ()", ErrorCode.UNSUPPORTED_STATEMENT, "is of several rows"),
         ("DELETE FROM toys WHERE k = '\udcff'", ErrorCode.INVALID_SQL, "no UTF-8"),
         (f"DELETE FROM toys WHERE {'(' * 3000}n = 1{')' * 3000}", ErrorCode.INVALID_SQL, "nested too deeply"),
@@ -240,6 +256,13 @@ def test_a_target_that_exists_is_refused_before_any_statement(source: Path) -> N
     assert refused.value.code == ErrorCode.TARGET_EXISTS
 
 
+def test_a_target_of_too_long_a_name_is_told_to_be_so(source: Path) -> None:
+    edit = statestore.edit(source, source.with_name("t" * 250))
+    edit.sql("UPDATE toys SET n = 9 WHERE k = 'c'")
+    with pytest.raises(StateStoreError, match=r"DISK_FAILED.*choose a shorter name"):
+        edit.apply()
+
+
 def test_a_store_is_not_edited(tmp_path: Path) -> None:
     statestore.connect(tmp_path / "w").create_store("s", key={"k": "string"}, value={"v": "int"}).close()
     with pytest.raises(StateStoreError) as refused:
@@ -250,6 +273,17 @@ def test_a_store_is_not_edited(tmp_path: Path) -> None:
 def test_positions_are_those_in_the_text(source: Path) -> None:
     with pytest.raises(StateStoreError, match=r"^\[INVALID_SQL\] line 3, column 25: "):
         statestore.edit(source).sql("DELETE FROM toys;\n\n DELETE FROM toys WHERE nn = 1")
+    merge = "MERGE INTO toys USING queues s ON toys.k = s.k WHEN"
+    for text, name in (
+        ("UPDATE toys SET n = 1, nn = 1", "nn"),
+        ("UPDATE toys SET n = 1, toys.nn = 1", "toys.nn"),
+        ("INSERT INTO toys (k, nn) VALUES ('a', 1)", "nn"),
+        (f"{merge} MATCHED THEN UPDATE SET nn = 1", "nn"),
+        (f"{merge} NOT MATCHED THEN INSERT (k, nn) VALUES ('a', 1)", "nn"),
+    ):
+        column = text.index(name) + 1
+        with pytest.raises(StateStoreError, match=rf"^\[COLUMN_NOT_FOUND\] line 2, column {column}: "):
+            statestore.edit(source).sql(f"DELETE FROM toys;\n{text}")
 
 
 @pytest.mark.parametrize(
@@ -290,8 +324,9 @@ def test_statements_of_many_forms(source: Path, text: str, changed: dict[tuple[s
 
 
 def test_a_condition_that_chance_decides_is_asked_once(source: Path) -> None:
-    """A sample is another one when it is taken again, so rows of no key or of two would go."""
-    statement = "DELETE FROM queues WHERE k IN (SELECT k FROM (SELECT DISTINCT k FROM queues) USING SAMPLE 1 ROWS)"
+    """A number by chance is another one when it is asked for again, so rows of no key or of two would go."""
+    chosen = "SELECT arg_max(k, r) AS k FROM (SELECT k, random() AS r FROM queues)"
+    statement = f"DELETE FROM queues USING ({chosen}) s WHERE queues.k = s.k"
     for _ in range(12):
         edit = statestore.edit(source)
         edit.sql(statement)

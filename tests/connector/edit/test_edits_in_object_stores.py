@@ -112,6 +112,18 @@ def comparable(made: Made, case: Case, address: str, before: Made) -> Made:
     }
 
 
+def test_the_receipt_of_an_edit_without_changes_is_read(s3_server: S3Server, tmp_path: Path) -> None:
+    """Its target holds no state, unlike one that is not whole yet."""
+    case, target = CASES["records"], s3_server.warehouse("nothing/target")
+    with statestore.edit(case.place(tmp_path), target, **case.options(tmp_path)):
+        pass
+    receipt = statestore.inspect(target).receipt()
+    assert receipt is not None and receipt.states == ()
+    obstore.put(client(s3_server), "nothing/target/edit.unfinished", b"{}")
+    with pytest.raises(StateStoreError, match="NOTHING_HERE"):
+        statestore.inspect(target)
+
+
 @pytest.mark.parametrize("name", mostly_slow(list(CASES), [name for name in CASES if name not in QUICK]))
 def test_a_target_is_that_of_a_local_edit(s3_server: S3Server, proxy: Proxy, tmp_path: Path, name: str) -> None:
     case, store, other = CASES[name], client(s3_server), client(s3_server, OTHER)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path
+from support.command_line import run
 from support.flink.fixtures import fixture, manifest
 from support.kafka.unpacked import stores_file, unpack
 from support.rows_read import RowsRead
@@ -202,6 +203,19 @@ def test_headers_that_no_record_has_are_refused(kafka: tuple[Path, dict[str, Any
     edit = statestore.edit(kafka[0], **kafka[1])
     edit.sql(f"UPDATE audited SET headers = {headers}")
     assert "null headers in a row" in str(edit.preview().refused)
+
+
+def test_the_receipt_of_an_edit_without_changes_is_shown(kafka: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """Its target has no records, so that it holds no state."""
+    target = tmp_path / "target"
+    with statestore.edit(kafka[0], target, **kafka[1]):
+        pass
+    shown = run("inspect", target)
+    assert shown.code == 0 and f"made from {kafka[0]}" in shown.err and "holds no state yet" not in shown.err
+    receipt = statestore.inspect(target).receipt()
+    assert receipt is not None and receipt.states == ()
+    (target / "edit.json").write_text("{}")
+    assert run("inspect", target).code != 0
 
 
 def test_a_store_of_kafka_streams(kafka: tuple[Path, dict[str, Any]]) -> None:

@@ -91,6 +91,8 @@ REFUSED = {
     "INSERT INTO state VALUES ({'k': 'a'}, NULL) ON CONFLICT DO NOTHING": "write MERGE INTO",
     "INSERT OR REPLACE INTO state VALUES ({'k': 'a'}, NULL)": "write MERGE INTO",
     "DELETE FROM state WHERE k = 'a' RETURNING *": "a preview shows the rows",
+    "DELETE FROM state WHERE value = 3": r"INVALID_SQL.*value is no single value, it has value\.count, value\.sum",
+    "DELETE FROM state s WHERE s.value IN ('a', 'b')": r"compare these, as in value\.count = … AND value\.sum = …",
     "UPDATE state SET value['sum'] = 1": "a field of a struct as value.n",
 }
 

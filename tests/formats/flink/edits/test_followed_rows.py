@@ -16,7 +16,7 @@ from support.flink.fixtures import fixture, manifest
 from support.flink.snapshot_reads import rows_of, source_at
 
 from statestore.formats.edits import StateEdit
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.flink.columns.value_bytes import plain_values
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.values.key_groups import key_groups
@@ -203,6 +203,15 @@ def test_a_native_savepoint_without_timers_is_warned_of() -> None:
     without = {operator.id: replace(operator.snapshot.stored(operator.id), timers=())}
     told = replace(operator, snapshot=replace(operator.snapshot, metadata=metadata, found=without)).lost_timers
     assert told is not None and "win-tumble has no timers in this native savepoint" in told
+
+
+def test_a_window_of_null_is_refused(tmp_path: Path) -> None:
+    source, contents = source_of("heap-timers", 0), "win-tumble.window-contents"
+    old = own_rows(source, contents).slice(0, 1)
+    place = old.schema.get_field_index("namespace")
+    new = old.set_column(place, old.schema.field(place), pa.nulls(1, old.schema.field(place).type))
+    with pytest.raises(StateStoreError, match=r"(EDIT_REFUSED|WRONG_VALUE|EDIT_UNSUPPORTED).*namespace"):
+        written(planned(source, [state_edit(source, contents, old, new)]), tmp_path / "target")
 
 
 def test_timers_that_the_edit_names_are_not_named_twice(tmp_path: Path) -> None:

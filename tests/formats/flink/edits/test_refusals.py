@@ -13,7 +13,7 @@ from support.flink.fixtures import fixture, manifest
 from support.flink.metadata_bytes import Operator, metadata, subtask
 from support.flink.snapshot_reads import rows_of, source_at
 
-from statestore.formats.edits import StateEdit
+from statestore.formats.edits import EditOptions, StateEdit
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.source import FlinkSource
 
@@ -53,6 +53,12 @@ def test_state_that_cannot_be_edited(
     edits = [] if edit is None else [edit(source, state)]
     with pytest.raises(UnsupportedError, match=rf"(?s)EDIT_UNSUPPORTED.*({message})"):
         planned(source, edits, rewrite=run.endswith("-hashmap"))
+
+
+def test_an_edit_is_no_batch() -> None:
+    source = source_of("rocksdb", 2)
+    with pytest.raises(UnsupportedError, match=r"EDIT_UNSUPPORTED.*no batches"):
+        source.edit_plan(source.refs[-1][0], [removal(source, "kv-string.count")], EditOptions(as_batch=True))
 
 
 def test_rows_that_contradict_each_other() -> None:
