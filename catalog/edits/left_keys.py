@@ -23,6 +23,7 @@ from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.values.equal_hashes import distinct
 from statestore.formats.values.filters import Filter
+from statestore.formats.values.python_times import python_values
 from statestore.formats.values.without_pandas import arrow_numbers
 
 MOST_KEYS = 100
@@ -181,7 +182,7 @@ def _left(source: Source, version: int, state: _Keyed, keys: Sequence[pa.Array],
     """Return those of the keys of which a state has rows after its edits. Raises what reads of it raise."""
     source.check_readable(state.name, version)
     at, by = source.at(state.name, version), state.by
-    cells = [_as(column.drop_null(), kind).to_pylist() for column, kind in zip(keys, state.types, strict=True)]
+    cells = [python_values(_as(column.drop_null(), kind)) for column, kind in zip(keys, state.types, strict=True)]
     filters = [Filter(name, "in", distinct_cells(each)) for name, each in zip(by, cells, strict=True)]
 
     def of_part(part: Any) -> Hashes:

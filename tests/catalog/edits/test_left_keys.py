@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.engines.toy_edits import write_source
@@ -71,7 +72,7 @@ def test_more_keys_than_are_searched_are_told_of(toys: Path, monkeypatch: pytest
 
 
 def check_notes(
-    place: Path, state: str, where: str, cell: Any, settings: Mapping[str, str] = {}, **options: str
+    place: Path, state: str, where: str, cell: Any, settings: Mapping[str, str] = {}, **options: Any
 ) -> dict[str, int]:
     """Delete a key from a state, and compare the notes with scans of all states; return what they tell."""
     tables = statestore.inspect(place, **options)
@@ -112,3 +113,10 @@ def test_stores_of_kafka_are_searched(tmp_path: Path) -> None:
     stores = str(stores_file("orders", tmp_path / "stores.toml"))
     place = folder / "state" / "orders"
     assert check_notes(place, "stock", "key = 'a'", "a", {"partitions": "2"}, stores_file=stores)
+
+
+def test_keys_of_structs_are_equal_whatever_their_fields_are_called() -> None:
+    rows = pa.array([{"k": {"id": 1}}, None])
+    kind = pa.struct([pa.field("user", pa.struct([pa.field("number", pa.int64(), nullable=False)]))])
+    assert left_keys._shape(rows.type) == left_keys._shape(kind)
+    assert left_keys._as(rows, kind).to_pylist() == [{"user": {"number": 1}}, None]
