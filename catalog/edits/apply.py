@@ -20,6 +20,7 @@ from typing import Any
 
 from statestore.catalog.edits.copied_files import copy_files
 from statestore.catalog.edits.engine_confirmation import EngineReader, confirm_target, refuse_remote
+from statestore.catalog.edits.left_keys import left_keys
 from statestore.catalog.edits.receipt import (
     RECEIPT_FILE,
     CopiedFiles,
@@ -134,6 +135,7 @@ def apply_edit(
         with made.shown(locally=plan.opens_local_folders) as shown:
             untold = verify_target(plan, source, shown, [*edits, *followed], made.path, _heard_rows(progress), runs)
             untold += [] if reader is None else confirm_target(plan, source, shown, made.path, reader)
+        untold = [*left_keys(source, plan, [*edits, *followed]), *untold]
         before.check(with_copied(files_of(source), copied))
         receipt = _receipt(edit, plan, followed, before, made, done)
         receipt = replace(receipt, notes=(*receipt.notes, *untold))

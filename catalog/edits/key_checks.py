@@ -146,7 +146,8 @@ def _keys(check: _Check, units: Mapping[int, _Unit]) -> dict[int, Cells]:
 def _found(check: _Check, keys: Mapping[int, Cells]) -> dict[int, list[int]]:
     """Return the hashes of the rows of each unit that look-ups of their keys find, in order."""
     at, names, places = check.at, check.names, check.info.placement
-    filters = [Filter(name, "in", _distinct(cells[n] for cells in keys.values())) for n, name in enumerate(check.by)]
+    columns = zip(*keys.values(), strict=True)
+    filters = [Filter(name, "in", distinct_cells(cells)) for name, cells in zip(check.by, columns, strict=True)]
     wanted = np.sort(np.fromiter(keys, np.uint64, len(keys)))
     found: dict[int, list[int]] = {}
     placed: dict[bytes, tuple[Cells, Cells, pa.RecordBatch]] = {}
@@ -165,7 +166,8 @@ def _found(check: _Check, keys: Mapping[int, Cells]) -> dict[int, list[int]]:
     return found
 
 
-def _distinct(values: Iterator[Any]) -> tuple[Any, ...]:
+def distinct_cells(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return values, which may be nested, each once."""
     return tuple({pickle.dumps(value): value for value in values}.values())
 
 

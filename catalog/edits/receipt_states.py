@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.edits.receipt import ROWS_AT_ONCE, EditedState, keyed_digest, rows_digest
-from statestore.catalog.edits.row_sums import row_hashes
+from statestore.catalog.edits.row_sums import table_hashes
 from statestore.catalog.edits.shown_rows import json_rows
 from statestore.formats.edits import StateEdit
-from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.values.equal_hashes import distinct, numbered
 
-HASHED_AT_ONCE = 1 << 17
 _ADDING = ("INSERT", "PUT")
 """First words of statements that remove nothing."""
 
@@ -58,7 +56,7 @@ def counts(edit: StateEdit, row_key: Sequence[str]) -> tuple[int, int, int]:
     names = edit.removed.column_names
     if not edit.removed.num_rows or not edit.added.num_rows:
         return edit.removed.num_rows, edit.added.num_rows, 0
-    gone, come = (_hashes(table, names) for table in (edit.removed, edit.added))
+    gone, come = (table_hashes(table, names) for table in (edit.removed, edit.added))
     numbers = numbered(np.concatenate([gone, come]))[0]
     size = len(numbers)
     before, after = (np.bincount(each, minlength=size) for each in np.split(numbers, [len(gone)]))
@@ -66,14 +64,9 @@ def counts(edit: StateEdit, row_key: Sequence[str]) -> tuple[int, int, int]:
     removed, added = len(gone) - same, len(come) - same
     if not row_key:
         return removed, added, 0
-    old, new = (distinct(_hashes(table, row_key)) for table in (edit.removed, edit.added))
+    old, new = (distinct(table_hashes(table, row_key)) for table in (edit.removed, edit.added))
     changed = len(np.intersect1d(old, new, assume_unique=True)) - same
     return removed - changed, added - changed, changed
-
-
-def _hashes(table: pa.Table, names: Sequence[str]) -> Hashes:
-    batches = table.to_batches(max_chunksize=HASHED_AT_ONCE)
-    return np.concatenate([np.empty(0, np.uint64), *(row_hashes(batch, names) for batch in batches if batch.num_rows)])
 
 
 def kept_statements(

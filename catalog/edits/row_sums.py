@@ -20,6 +20,7 @@ from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_hash import hash_keys
 
 BUCKETS = 1 << 10
+_HASHED_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,12 @@ def no_rows() -> RowSums:
 def row_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> Hashes:
     """Return the hash of each row in these columns, of which there is one at least."""
     return hash_keys([comparable(rows.column(name), by_bits=True, one_nan=True) for name in names])
+
+
+def table_hashes(table: pa.Table, names: Sequence[str]) -> Hashes:
+    """Return the hash of each row of a table in these columns."""
+    batches = table.to_batches(max_chunksize=_HASHED_AT_ONCE)
+    return np.concatenate([np.empty(0, np.uint64), *(row_hashes(batch, names) for batch in batches if batch.num_rows)])
 
 
 def sums_of(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> RowSums:

@@ -208,7 +208,7 @@ class Edit:
             plan = self._editing.source.edit_plan(self.version, [each for each, _ in edits], self._options)
         except (InvalidInputError, UnsupportedError) as error:
             plan = error
-        return preview_of(self._editing.source.path, self._target, self.version, edits, plan)
+        return preview_of(self._editing.source, self._target, self.version, edits, plan)
 
     def apply(self) -> Receipt:
         """Write the target, verify it, and return its receipt, as the end of a block does.

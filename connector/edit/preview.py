@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.edits.left_keys import left_keys
 from statestore.catalog.reads.difference import CHANGE, CHANGED, KINDS, NEW, OLD, difference_of_rows
 from statestore.connector.edit.units import one_array
 from statestore.formats.edits import EditPlan, StateEdit
+from statestore.formats.engine import Source
 from statestore.formats.errors import StateStoreError
 from statestore.formats.values.json_terms import plain
 from statestore.formats.values.python_times import python_values
@@ -107,7 +109,7 @@ class Preview:
 
 
 def preview_of(
-    source: str,
+    source: Source,
     target: str | None,
     version: int,
     edits: Sequence[tuple[StateEdit, bool]],
@@ -116,16 +118,17 @@ def preview_of(
     """Return the preview of edits, each with whether its state has one row for a unit, and of the engine's plan."""
     changes = [changed_rows(edit, is_keyed) for edit, is_keyed in edits]
     if isinstance(plan, StateStoreError):
-        return Preview(source, target, version, tuple(changes), refused=plan)
-    changes += [changed_rows(edit, bool(edit.unit), followed=True) for edit in plan.followed]
+        return Preview(source.path, target, version, tuple(changes), refused=plan)
+    followed = plan.followed
+    changes += [changed_rows(edit, bool(edit.unit), followed=True) for edit in followed]
     sizes = [each.bytes for each in plan.copied()]
     return Preview(
-        source,
+        source.path,
         target,
         plan.version,
         tuple(changes),
         plan.target_version,
-        tuple(plan.notes),
+        (*plan.notes, *left_keys(source, plan, [*(edit for edit, _ in edits), *followed])),
         plan.written_bytes(),
         sum(size or 0 for size in sizes),
         len(sizes),
