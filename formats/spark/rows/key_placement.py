@@ -19,9 +19,18 @@ from statestore.formats.bytes.byte_columns import Cells, cells_of, row_kernels
 from statestore.formats.bytes.hashed_words import mixed_words
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.murmur3 import finished, mixed
-from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
+from statestore.formats.spark.checkpoint.spark_schema import (
+    BINARY,
+    STRING,
+    ArrayOf,
+    DecimalOf,
+    Plain,
+    SparkType,
+    StructOf,
+)
 from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
 from statestore.formats.spark.rows.value_encoding import is_replaced, shortest, unscaled_of
+from statestore.formats.values.without_pandas import arrow_numbers
 
 _SEED = 42
 _MASK = 0xFFFFFFFF
@@ -125,6 +134,7 @@ def _bytes_hash(data: bytes, seed: int) -> int:
 
 Hashes = npt.NDArray[np.uint32]
 _LONGEST = 1 << 16  # a cell of more bytes is not hashed: all others would wait for it
+_MOST_ELEMENTS = 1 << 12  # nor is a list of more elements
 
 
 def partitions_of(columns: Sequence[pa.Array], kinds: Sequence[SparkType], partitions: int) -> Ints | None:
@@ -152,10 +162,34 @@ def _column_hashes(column: pa.Array, kind: SparkType, seed: Hashes, known: Bools
         for field, member in zip(kind.fields, column.flatten(), strict=True):
             state = None if state is None else _column_hashes(member, field.type, state, known)
         return state
+    if isinstance(kind, ArrayOf):
+        return _list_hashes(column, kind.element, seed, known)
     found = _cell_hashes(column, kind, seed, known)
     if found is None or not column.null_count:
         return found
     return np.where(column.is_valid().to_numpy(zero_copy_only=False), found, seed)
+
+
+def _list_hashes(column: pa.ListArray, kind: SparkType, seed: Hashes, known: Bools) -> Hashes | None:
+    """Hash lists, element by element of all at a time: the hash of each is the seed of the next one.
+
+    An empty list leaves the seed, as a null does.
+    """
+    elements, starts = column.values, column.offsets.to_numpy()[:-1].astype(np.int64)
+    sizes = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    known &= sizes <= _MOST_ELEMENTS
+    state, at = seed.copy(), 0
+    rows = np.flatnonzero((sizes > 0) & known)
+    while at == 0 or len(rows):  # once without elements, too: their type may have no hash
+        mine = np.ones(len(rows), np.bool_)
+        step = _column_hashes(elements.take(arrow_numbers(starts[rows] + at)), kind, state[rows], mine)
+        if step is None:
+            return None
+        state[rows] = step
+        known[rows[~mine]] = False
+        at += 1
+        rows = rows[sizes[rows] > at]
+    return state
 
 
 def _cell_hashes(column: pa.Array, kind: SparkType, seed: Hashes, known: Bools) -> Hashes | None:

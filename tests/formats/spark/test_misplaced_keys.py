@@ -206,3 +206,50 @@ def schema_of(*kinds: str) -> StructOf:
 
 def kinds_of(*kinds: str) -> list[SparkType]:
     return [field.type for field in schema_of(*kinds).fields]
+
+
+def listed(element: str) -> str:
+    return f'{{"type":"array","elementType":{element},"containsNull":true}}'
+
+
+PAIR = next(kind for kind in KINDS if "struct" in kind)
+LISTS: list[tuple[str, pa.DataType, Any, int]] = [
+    ('"integer"', pa.int32(), [1, 2, 3], -1685303714),
+    ('"integer"', pa.int32(), [1, None, 3], -1897719776),
+    ('"integer"', pa.int32(), [], 49276284),
+    ('"integer"', pa.int32(), None, 49276284),
+    ('"string"', pa.string(), ["a", None, "lentil dal", ""], -1419795126),
+    (listed('"long"'), pa.list_(pa.int64()), [[1, 2], [], None, [-1]], -1641155312),
+    (PAIR, KINDS[PAIR][0], [{"a": 1, "b": "x"}, None, {"a": None, "b": "yy"}], 1203081947),
+    ('"double"', pa.float64(), [-0.0, 0.0, float("nan"), 1.5], 1642987835),
+    ('"decimal(30,2)"', pa.decimal128(30, 2), [Decimal("12345678901234567890.25"), None], 1033214844),
+    ('"boolean"', pa.bool_(), [True, False], -57098228),
+]
+"""Lists by the type of their elements, with ``hash(list, 'end')`` as Spark 4.3 answers it."""
+
+
+@pytest.mark.parametrize(("element", "kind", "cell", "found"), LISTS)
+def test_lists_have_the_hash_of_spark(element: str, kind: pa.DataType, cell: Any, found: int) -> None:
+    lists = pa.array([[], cell, None, cell], pa.list_(kind))[1:]  # an offset in the arrays
+    columns = [lists, pa.array(["end", "end", "end"])]
+    places = partitions_of(columns, kinds_of(listed(element), '"string"'), 1009)
+    assert places is not None and places.tolist() == [found % 1009, 49276284 % 1009, found % 1009]
+
+
+def test_keys_with_lists_lie_where_their_hash_says() -> None:
+    checkpoint = open_checkpoint(LOCAL, str(checkpoint_path("spark4.3.0-aggmulti__hdfs")))
+    (view,) = state_views(checkpoint, checkpoint.operators[0])
+    for partition in view.store.partitions:
+        for batch in read_state(checkpoint, view, partition):
+            key = batch.column("key")
+            places = partitions_of(key.flatten(), [field.type for field in view.family.key.fields], view.store.count)
+            assert places is not None and set(places.tolist()) == {partition}
+
+
+def test_very_long_lists_and_maps_have_no_known_place() -> None:
+    lists = pa.array([[1], [1] * 5_000], pa.list_(pa.int32()))
+    places = partitions_of([lists], kinds_of(listed('"integer"')), 7)
+    assert places is not None and places[0] >= 0 and places[1] == -1
+    of_maps = listed('{"type":"map","keyType":"long","valueType":"long","valueContainsNull":true}')
+    empty = pa.array([None, []], pa.list_(pa.map_(pa.int64(), pa.int64())))
+    assert partitions_of([empty], kinds_of(of_maps), 7) is None
