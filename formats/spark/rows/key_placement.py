@@ -224,6 +224,8 @@ def _numbers(column: pa.Array, form: str) -> npt.NDArray[Any] | None:
         column = column.cast(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.cast(pa.int32())
+    elif pa.types.is_time64(kind) and kind.unit == "ns":  # as the row has it
+        column = column.cast(pa.int64())
     elif not pa.types.is_integer(kind):
         return None
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), width)

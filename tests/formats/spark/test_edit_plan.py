@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.checkpoints.running_queries import opened, rows_of
-from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path, multiset
+from support.checkpoints.spark_state_fixtures import ARCHIVE, MORE, checkpoint_path, multiset, place_without_hash
 from support.edited_copies import write_copy
 from support.object_store import object_store
 from support.parameters import mostly_slow
 
+import statestore
 from statestore.formats.edits import EditOptions, EditPlan, StateEdit
 from statestore.formats.engine import StateAt
 from statestore.formats.errors import InvalidInputError, UnsupportedError
@@ -292,18 +293,31 @@ def test_buffers_that_only_spark_computes_are_kept_or_removed() -> None:
 
 
 def test_rows_whose_places_no_rule_says_are_found_and_none_is_added(tmp_path: Path) -> None:
-    """A key with an array has no hash here."""
-    source = opened(checkpoint_path("spark4.3.0-aggmulti__hdfs"))
+    """Queries that began before Spark 3.3 need not place rows by their hash."""
+    checkpoint = Path(shutil.copytree(checkpoint_path("spark4.3.0-agg__hdfs"), tmp_path / "source"))
+    place_without_hash(checkpoint)
+    source = opened(checkpoint)
     rows = rows_of(source, "state")
-    assert any(pa.types.is_list(field.type) for field in rows.schema.field("key").type)
     write_copy(plan_of(source, edit(source, "state", rows.slice(0, 3))), tmp_path / "copy")
     assert multiset(rows_of(opened(tmp_path / "copy"), "state")) == multiset(rows.slice(3))
     new = with_key(rows.slice(0, 1), "new")
     for gone in (rows.slice(0, 0), rows.slice(0, 1)):
         found = refusal(UnsupportedError, partial(plan_of, source, edit(source, "state", gone, new)))
-        assert "EDIT_UNSUPPORTED" in found and "is not known here" in found
+        assert "EDIT_UNSUPPORTED" in found and "as before Spark 3.3" in found
     found = refusal(InvalidInputError, partial(plan_of, source, edit(source, "state", new)))
     assert "1 rows that the edit removes or changes are stored in no partition" in found
+
+
+def test_keys_with_lists_are_added_and_changed(tmp_path: Path) -> None:
+    source = opened(checkpoint_path("spark4.3.0-aggmulti__hdfs"))
+    rows = rows_of(source, "state")
+    assert any(pa.types.is_list(field.type) for field in rows.schema.field("key").type)
+    new = with_key(rows.slice(0, 1), "new")
+    write_copy(plan_of(source, edit(source, "state", rows.slice(0, 1), new)), tmp_path / "copy")
+    copy = opened(tmp_path / "copy")
+    assert multiset(rows_of(copy, "state")) == multiset(pa.concat_tables([rows.slice(1), new]))
+    (verified,) = statestore.verify(tmp_path / "copy", deep=True)
+    assert not verified.problems  # each key is where its hash says
 
 
 def test_states_read_by_guess_are_refused(tmp_path: Path) -> None:
