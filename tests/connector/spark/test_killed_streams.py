@@ -177,7 +177,7 @@ EXECUTORS: list[Case] = [("copy", "function", "middle", 1, "executor", 0)]  # ea
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("master", "cases", "starts"),
-    [("local[2,4]", thinned(TASKS, 3), 1), ("local[2,4]", DRIVERS, 2), (MASTER, EXECUTORS, 1)],
+    [("local[2,4]", thinned(TASKS, 2), 1), ("local[2,4]", DRIVERS, 2), (MASTER, EXECUTORS, 1)],
     ids=["tasks", "processes of the driver", "executors"],
 )
 def test_each_record_is_there_once(tmp_path: Path, master: str, cases: Sequence[Case], starts: int) -> None:
