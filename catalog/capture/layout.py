@@ -29,7 +29,7 @@ from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.equal_hashes import numbered
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
-from statestore.formats.values.types import RESERVED_COLUMNS, conform, make_schema
+from statestore.formats.values.types import RESERVED_COLUMNS, TIME, conform, make_schema
 
 ROW, COPY, PREFIX = "_row", "_copy", "state_"
 INSERT, DELETE = "insert", "delete"
@@ -62,15 +62,15 @@ class Layout:
         return pa.schema([field.with_nullable(True) for field in (*self.key, *self.value)])
 
     @property
-    def hidden(self) -> tuple[str, ...]:
-        """Return the columns of the store that are none of the state."""
-        return tuple(name for name in (ROW, COPY) if name in self.key.names)
+    def record_schema(self) -> pa.Schema:
+        """Return the columns of records: those of the store, the time and the kind of the change."""
+        return pa.schema([*self.schema, pa.field("timestamp", TIME), pa.field("_change_type", pa.string())])
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of the state in the columns of the store, null where the rows lack one.
 
         With ``counted``, these have to be all rows of the state. Raises InvalidInputError WRONG_SCHEMA for a column of
-        another type, UnsupportedError CAPTURE_UNSUPPORTED where two rows cannot be told from each other by their hashes.
+        another type, UnsupportedError CAPTURE_UNSUPPORTED where different rows have one hash.
         """
         found = {}
         for name, stored_name in self.names:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from statestore.catalog.capture.version_records import NextVersion
-from statestore.catalog.log.entries import SourceVersion
+from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, NotFoundError
+from statestore.formats.values.times import TICK
 
 APPLICATION = "capture:"
 
@@ -75,7 +76,7 @@ def _check_goes_on(source: Source, state: str, taken: SourceVersion, newest: int
             "source went back. Capture it into another warehouse",
         )
     found = next(iter(source.versions(state, [taken.version])), None)
-    if found is not None and found.time is not None and found.time > taken.time:
+    if found is not None and found.time is not None and found.time // TICK > taken.time // TICK:
         raise ConflictError(
             ErrorCode.CAPTURE_CONFLICT,
             f"{word} {taken.version} of {state} of {source.path} is another one than was captured under this number: "

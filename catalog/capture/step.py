@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from statestore.catalog.capture.layout import captured_spec, layout_of
+from statestore.catalog.capture.layout import DELETE, captured_spec, layout_of
 from statestore.catalog.capture.next_version import next_version, transaction_of, versions_behind
 from statestore.catalog.capture.version_records import records_of_version
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore, write_next
+from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, UnsupportedError
+from statestore.formats.places.held_tables import held_rows
 from statestore.formats.values.types import normal_type
 
 
@@ -53,9 +56,7 @@ def open_captured(
         except NotFoundError:
             return None
         try:
-            made: NaturalVersionedStore = catalog.create_described(
-                _new_spec(source, state, name, has_nulls=has_nulls)
-            )
+            made: NaturalVersionedStore = catalog.create_described(_new_spec(source, state, name, has_nulls=has_nulls))
             return made
         except InvalidInputError as raced:  # another capture has made it meanwhile
             if raced.code != ErrorCode.STORE_EXISTS:
@@ -84,19 +85,40 @@ def capture_next(store: NaturalVersionedStore, source: Source) -> Step | None:
     captured = store.spec.captured
     assert captured is not None, "a store that captures a state"
     while True:
-        taken = store.captured()
+        taken = newest_captured(store)
         found = next_version(source, captured.state, taken)
         if found is None:
             return None
         wanted, said = found
-        at = wanted.at
-        _check_columns(store.spec, source, captured.state, at.schema, said.version)
-        layout = layout_of(store.spec, at.schema.names)
-        records = records_of_version(store.table, layout, wanted)
-        commit = write_next(store, records, transaction_of(store.spec, said.version), said, taken)
-        if commit is not None:
-            behind = versions_behind(source, captured.state, said)
-            return Step(said, commit.version, commit.rows, commit.tombstones, commit.bytes, behind)
+        columns = wanted.at.schema
+        _check_columns(store.spec, source, captured.state, columns, said.version)
+        layout = layout_of(store.spec, columns.names)
+        records = held_rows(layout.record_schema, records_of_version(table_of(store), layout, wanted))
+        transaction = transaction_of(store.spec, said.version)
+        try:
+            commit = store.write(
+                records, transaction=transaction, source=said, after=None if taken is None else taken.version
+            )
+        except ConflictError as error:
+            if error.code != ErrorCode.VERSION_TAKEN:
+                raise
+            continue  # another capture of the source was first
+        removed = pc.sum(pc.equal(records.column("_change_type"), DELETE)).as_py() or 0
+        size = table_of(store).log_state().versions.bytes_at(commit)
+        behind = versions_behind(source, captured.state, said)
+        return Step(said, commit, records.num_rows - removed, removed, size, behind)
+
+
+def table_of(store: NaturalVersionedStore) -> VersionedTable:
+    """Return the table of a captured store."""
+    assert isinstance(store.table, VersionedTable)
+    return store.table
+
+
+def newest_captured(store: NaturalVersionedStore) -> SourceVersion | None:
+    """Return the newest version of its source that a store has, from the newest version of its log."""
+    captured = table_of(store).log_state().captured
+    return None if captured is None else captured.newest
 
 
 def _new_spec(source: Source, state: str, name: str, *, has_nulls: bool) -> StoreSpec:

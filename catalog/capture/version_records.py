@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,9 +89,7 @@ def records_of_version(table: VersionedTable, layout: Layout, wanted: NextVersio
 # What the version itself wrote
 
 
-def _written(
-    table: VersionedTable, layout: Layout, wanted: NextVersion, written: Written
-) -> Iterator[pa.RecordBatch]:
+def _written(table: VersionedTable, layout: Layout, wanted: NextVersion, written: Written) -> Iterator[pa.RecordBatch]:
     """Yield the records of what a version wrote to its files."""
     is_row = COPY not in layout.key.names or layout.number in written.group
     with reading(written, wanted.state, [wanted.version.number]):
@@ -200,16 +198,16 @@ def _between_versions(layout: Layout, wanted: NextVersion) -> Iterator[pa.Record
     """Return the records of the rows that differ from the version before, as the engine finds them; None where it
     has no way that costs less than a read."""
     assert wanted.before is not None
-    numbers = [wanted.before.number, wanted.version.number]
+    old, new = numbers = wanted.before.number, wanted.version.number
     with reading(wanted.source, wanted.state, numbers):
-        found = wanted.source.differing_rows(wanted.state, *numbers, [layout.columns, layout.columns])
+        found = wanted.source.differing_rows(wanted.state, old, new, [layout.columns, layout.columns])
     if found is None:
         return None
 
     def records() -> Iterator[pa.RecordBatch]:
         with reading(wanted.source, wanted.state, numbers):
             for before, after in found:
-                yield from _difference(*(_side(layout, rows) for rows in (before, after)), layout, wanted)
+                yield from _difference(_side(layout, before), _side(layout, after), layout, wanted)
 
     return records()
 
@@ -246,7 +244,7 @@ def _against_store(table: VersionedTable, layout: Layout, wanted: NextVersion) -
         yield from _difference(before, _side(layout, _rows(layout, wanted)), layout, wanted)
         return
     ranges = -(-2 * count // MOST_ROWS)
-    splits: list[list[object]] = [[] for _ in range(ranges)]
+    splits: list[list[Any]] = [[] for _ in range(ranges)]
     for number, split in planned.hashed_splits(query, ranges) or ():
         splits[number].append(split)
     with ExitStack() as files:
@@ -333,7 +331,8 @@ def _hashes_at(columns: Sequence[pa.Array], times: Ints) -> Hashes:
 
 
 def _micros(column: pa.Array, absent: int) -> Ints:
-    return pc.fill_null(column.view(pa.int64()), absent).to_numpy(zero_copy_only=False)
+    found: Ints = pc.fill_null(column.view(pa.int64()), absent).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _at_times(stored: pa.RecordBatch, moments: Ints, kind: str) -> Iterator[pa.RecordBatch]:
@@ -389,5 +388,5 @@ def _records(stored: pa.RecordBatch, wanted: NextVersion, kind: str) -> Iterator
 
 def _record_batch(stored: pa.RecordBatch, moments: Ints, kind: str) -> pa.RecordBatch:
     kinds = pa.repeat(pa.scalar(kind), stored.num_rows)
-    names = [*stored.schema.names, "timestamp", "_change_type"]
-    return pa.RecordBatch.from_arrays([*stored.columns, pa.array(moments).cast(TIME), kinds], names=names)
+    fields = [*stored.schema, pa.field("timestamp", TIME), pa.field("_change_type", pa.string())]
+    return pa.RecordBatch.from_arrays([*stored.columns, pa.array(moments).cast(TIME), kinds], schema=pa.schema(fields))

@@ -167,6 +167,9 @@ class Versions:
     def rows_at(self, version: int) -> int:
         return self._number_at("rows", version)
 
+    def bytes_at(self, version: int) -> int:
+        return self._number_at("bytes", version)
+
     def writer_at(self, version: int) -> str:
         columns = self._columns
         writer: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, overload
 
+from statestore.catalog.capture.step import newest_captured
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.reads.shown import Facts, ShowsItself
 from statestore.connector.capture.following import CaptureEvent, Following
@@ -38,8 +39,8 @@ class CapturedState:
             return "no version yet" if self.newest is None else f"nothing new, version {self.newest} is the newest"
         gaps = "".join(f", {first} to {last} missing" for first, last in self.missing)
         return (
-            f"{self.versions:,} versions, {self.first} to {self.newest}{gaps}, in store {self.store}: {self.rows:,} rows "
-            f"put, {self.tombstones:,} removed"
+            f"{self.versions:,} versions, {self.first} to {self.newest}{gaps}, in store {self.store}: "
+            f"{self.rows:,} rows put, {self.tombstones:,} removed"
         )
 
 
@@ -110,8 +111,8 @@ def capture(
     are those of engines that select state (docs/reference.md).
 
     Raises the errors of `inspect` and `connect`; ConflictError CAPTURE_CONFLICT for a warehouse with captures of
-    another source under these names; UnsupportedError CAPTURE_UNSUPPORTED for state that cannot be captured; NotFoundError
-    TABLE_NOT_FOUND, TIME_NOT_KEPT.
+    another source under these names; UnsupportedError CAPTURE_UNSUPPORTED for state that cannot be captured;
+    NotFoundError TABLE_NOT_FOUND, TIME_NOT_KEPT.
     """
     found = SourceAt(os.fspath(source), engine_options_of("capture", options))
     catalog = warehouse if isinstance(warehouse, Catalog) else connect(warehouse)
@@ -131,7 +132,7 @@ def captures_of(following: Following, told: Callable[[CaptureEvent], None] = lam
             if event.state is not None and event.store is not None:
                 found[event.state] = _with_event(found.get(event.state, CapturedState(event.state, event.store)), event)
         for state, store in looks.stores.items():
-            newest = store.captured()
+            newest = newest_captured(store)
             known = CapturedState(state, store.spec.name, newest=None if newest is None else newest.version)
             found.setdefault(state, known)
     return Captures(looks.found.path, str(looks.catalog.location), tuple(found[state] for state in sorted(found)))

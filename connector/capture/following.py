@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from statestore.catalog.capture.step import newest_captured, table_of
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.connector.capture.looks import CapturedVersion, Looks
 from statestore.formats.error_codes import ErrorCode
@@ -48,7 +49,8 @@ class CaptureEvent:
         found = asdict(self)
         if self.kind == "waiting":
             return {name: found[name] for name in ("kind", "reason", "seconds")}
-        left_out = {"reason", "seconds"} | (set() if self.kind == "captured" else {"rows", "tombstones", "bytes", "behind"})
+        counts = {"rows", "tombstones", "bytes", "behind"}
+        left_out = {"reason", "seconds", *(() if self.kind == "captured" else counts)}
         return {name: value for name, value in found.items() if name not in left_out}
 
     def __str__(self) -> str:
@@ -68,8 +70,6 @@ class CaptureEvent:
             f"{self.state}: version {self.version} of {format_time(self.time * TICK)}, {self.rows:,} rows put, "
             f"{self.tombstones:,} removed{behind}"
         )
-
-
 
 
 class Following:
@@ -141,7 +141,7 @@ class Following:
         if self.keep is None:
             return
         for state, store in self.looks.stores.items():
-            newest = store.captured()
+            newest = newest_captured(store)
             if newest is None:
                 continue
             before = newest.time // TICK - self.keep
@@ -152,7 +152,7 @@ class Following:
 
 def _kept_from(store: NaturalVersionedStore) -> int:
     """Return the moment from which on a store has its past, epoch milliseconds."""
-    log_state = store.table.log_state()
+    log_state = table_of(store).log_state()
     begins = 0 if log_state.captured is None else log_state.captured.begins
     return max(begins, 0 if log_state.horizon is None else log_state.horizon.time) // TICK
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from statestore.catalog.capture.next_version import versions_behind
-from statestore.catalog.capture.step import Step, capture_next, open_captured
+from statestore.catalog.capture.step import Step, capture_next, newest_captured, open_captured
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
@@ -114,7 +114,7 @@ class Looks:
         found = {}
         for state in self.states(source):
             store = self.stores.get(state)
-            found[state] = versions_behind(source, state, None if store is None else store.captured())
+            found[state] = versions_behind(source, state, None if store is None else newest_captured(store))
         return found
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Looks:
         except InvalidInputError as error:
             if error.code != ErrorCode.NULL_KEY:
                 raise
-            if store.captured() is not None:
+            if newest_captured(store) is not None:
                 raise UnsupportedError(
                     ErrorCode.CAPTURE_UNSUPPORTED,
                     f"{state} of {source.path}: {error.message}. What was captured stays as it is; capture the state "

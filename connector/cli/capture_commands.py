@@ -12,7 +12,7 @@ import typer
 
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import NONE, Selected
-from statestore.connector.terminal import form_of, human_bytes, say, show_line
+from statestore.connector.terminal import form_of, say, show_line
 
 if TYPE_CHECKING:
     from statestore.connector.capture.following import CaptureEvent, Following
@@ -82,7 +82,7 @@ def _stopped_by_signals(following: Following) -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         following.stop()
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
         signal.signal(number, stop)
