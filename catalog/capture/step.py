@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.capture.layout import DELETE, captured_spec, layout_of
 from statestore.catalog.capture.next_version import next_version, transaction_of, versions_behind
+from statestore.catalog.capture.storable_types import storable
 from statestore.catalog.capture.version_records import records_of_version
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.log.source_versions import SourceVersion
@@ -20,6 +21,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.places.held_tables import held_rows
 from statestore.formats.values.types import normal_type
+from statestore.formats.values.wider_types import widest_type
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,7 @@ def newest_captured(store: NaturalVersionedStore) -> SourceVersion | None:
 def _new_spec(source: Source, state: str, name: str, *, has_nulls: bool) -> StoreSpec:
     """Return the description of a store for a state."""
     info = source.info(state)
-    columns = source.at(state, source.kept(state)[0]).schema
-    shared = source.shared_schema(state)
-    fields = pa.schema([shared.field(n) if n in shared.names else columns.field(n) for n in columns.names])
+    fields = source.shared_schema(state)
     return captured_spec(source, info, fields, name, has_nulls=has_nulls)
 
 
@@ -139,8 +139,9 @@ def _check_columns(spec: StoreSpec, source: Source, state: str, columns: pa.Sche
         if field.name in info.placement:
             continue
         stored = names.get(field.name)
-        kind = normal_type(field.type, f"column {field.name!r} of {state}")
-        if stored is not None and own.field(stored).type == kind:
+        kind = normal_type(storable(field.type), f"column {field.name!r} of {state}")
+        wider = None if stored is None else widest_type(own.field(stored).type, kind)
+        if wider is not None and stored is not None and normal_type(wider, stored) == own.field(stored).type:
             continue
         has = "no such column" if stored is None else f"{own.field(stored).type} there"
         raise UnsupportedError(
