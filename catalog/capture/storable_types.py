@@ -64,7 +64,7 @@ def in_storable_type(column: pa.Array) -> pa.Array:
 def _is_number_of_units(kind: pa.DataType) -> bool:
     if pa.types.is_time(kind):
         return True
-    return (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)) and kind.unit == "ns"
+    return bool((pa.types.is_timestamp(kind) or pa.types.is_duration(kind)) and kind.unit == "ns")
 
 
 def _of_items(column: pa.Array, wanted: pa.DataType) -> pa.Array:

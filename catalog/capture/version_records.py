@@ -94,15 +94,21 @@ def _written(table: VersionedTable, layout: Layout, wanted: NextVersion, written
     is_row = COPY not in layout.key.names or layout.number in written.group
     with reading(written, wanted.state, [wanted.version.number]):
         for part in written.parts():
-            for batch in written.rows(part):
-                if not batch.num_rows:
-                    continue
+            batches = (batch for batch in written.rows(part) if batch.num_rows)
+            for batch in batches if is_row else _whole(batches):
                 kinds = batch.column(WRITE).to_numpy(zero_copy_only=False)
                 if is_row:
                     yield from _puts(_stored_where(layout, batch, kinds == PUT), wanted)
                     yield from _deletes(_stored_where(layout, batch, kinds == REMOVE), wanted)
                 else:
                     yield from _of_groups(table, layout, wanted, written.group, batch, kinds)
+
+
+def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches as one, if there are any."""
+    found = list(batches)
+    if found:
+        yield _one(pa.Table.from_batches(found))
 
 
 def _stored_where(layout: Layout, batch: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
@@ -119,7 +125,7 @@ def _of_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of whole groups, such as lists: what they have now, and the end of rows that they had.
 
-    All writes to a group are in one batch.
+    All writes to a group have to be in the batch.
     """
     names = [name for name in layout.key.names if name != COPY]
     stored = layout.stored(_with_numbers(batch, layout))
