@@ -24,6 +24,7 @@ from statestore.catalog.reads.row_pairs import Side, differences, keyed_rows, ot
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.engine import Source, StateAt, Version
 from statestore.formats.kernels.arrays import OPEN, Hashes, Ints
+from statestore.formats.notices import notices_to
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
@@ -318,7 +319,9 @@ def _known_past(table: VersionedTable, layout: Layout) -> tuple[Hashes, Hashes]:
     planned = table.for_plan()
     query = Query(columns=(*layout.schema.names, "valid_from", "valid_to"), mode="history")
     rows, ends = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-    for split in planned.splits(query):
+    with notices_to(lambda text: None):  # of gaps, which are no news here
+        splits = planned.splits(query)
+    for split in splits:
         for batch in planned.read(split, query):
             stored = batch.select(layout.schema.names)
             rows.append(_row_hashes(stored, _micros(batch.column("valid_from"), OPEN)))
