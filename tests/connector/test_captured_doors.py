@@ -45,7 +45,7 @@ def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
 
 def test_sql(warehouse: Path) -> None:
     told: list[str] = []
-    with notices_to(told.append):
+    with notices_to(told.append, all_threads=True):  # DuckDB plans in a thread of its own
         assert counted(statestore.sql(warehouse, "SELECT * FROM events").to_pylist()) == NOW
         assert not told
         text = f"SELECT * FROM events TIMESTAMP AS OF '{IN_GAP}'"
