@@ -115,7 +115,7 @@ def _of_range(runs: Sequence[Run], within: KeyRange, delimiter: bytes, buffers: 
 
     plan = [[(table, np.arange(*blocks_of(table, within))) for table in run] for run in runs]
     spans = parsed_blocks(plan, within, buffers, Filled())
-    if all(first == stop for first, stop in spans):
+    if not any(first < stop for first, stop in spans):
         return None
     first, stop = (np.array([span[edge] for span in spans], np.int64) for edge in (0, 1))
     entries = np.concatenate([np.arange(*span) for span in spans])

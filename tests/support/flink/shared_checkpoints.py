@@ -51,6 +51,11 @@ class SharedCheckpoints:
         self.now[state].pop(key, None)
         self._tables[state].delete(_stored_key(key))
 
+    def compact(self) -> None:
+        """Compact what the last checkpoint has."""
+        for table in self._tables.values():
+            table.compact_range(None, None)
+
     def checkpoint(self, *, compact: bool = False) -> int:
         """Take a checkpoint; return its number."""
         for table in self._tables.values():
