@@ -53,8 +53,9 @@ def written_entries(
 ) -> Iterator[T]:
     """Yield ``each`` of what some table files of a column family say, in key order; no key is in two of them.
 
-    ``files`` are in the order of the MANIFEST, and others of the directory small; ``delimiter`` stands between merged values. Raises CorruptError
-    ROCKSDB_FILE, and `Unreadable` for files with deletions of ranges or of other forms that are not read.
+    ``files`` are in the order of the MANIFEST, and others of the directory small; ``delimiter`` stands between merged
+    values. Raises CorruptError ROCKSDB_FILE, and `Unreadable` for files with deletions of ranges or of other forms that
+    are not read.
     """
     left = within
     if wants_scanner(directory):
@@ -79,7 +80,11 @@ def _told_apart(entries: Sequence[tuple[bytes, bytes | None, bool]]) -> WrittenE
 
 
 def _scanned(
-    directory: Path, files: Sequence[TableEntry], each: Callable[[WrittenEntries], T], within: KeyRange, delimiter: bytes
+    directory: Path,
+    files: Sequence[TableEntry],
+    each: Callable[[WrittenEntries], T],
+    within: KeyRange,
+    delimiter: bytes,
 ) -> Iterator[tuple[KeyRange, list[T]]]:
     """Yield range after range, as far as compiled loops read the files."""
     try:

@@ -133,7 +133,7 @@ def test_new_files_alone_are_read_also_after_a_compaction(tmp_path: Path) -> Non
 
         full = source.at(f"{OPERATOR}.name", 4).total_bytes()
         for old in (2, 3):
-            assert reading.of(lambda old=old: rows("name", old, old + 1)) == 200
+            assert reading.of(rows, "name", old, old + 1) == 200
             assert reading.bytes < 0.05 * full
         assert rows("name", 1, 2) == 0 and rows("balance", 1, 2) == 1
 
