@@ -258,7 +258,13 @@ class Catalog(NamedItems):
         Raises InvalidInputError (STORE_EXISTS, WRONG_SCHEMA, INVALID_NAME, UNKNOWN_OPTION, MISSING_OPTION, …) or
         UnsupportedError.
         """
-        spec = spec_of(name, kind, key=key, value=value, serde=serde, key_groups=key_groups, **options)
+        return self.create_described(
+            spec_of(name, kind, key=key, value=value, serde=serde, key_groups=key_groups, **options)
+        )
+
+    def create_described(self, spec: StoreSpec) -> Any:
+        """Create the store of a new description and return it, open. Raises InvalidInputError STORE_EXISTS."""
+        name = spec.name
         if not self.location.is_local:
             return self._create_objects(name, spec)
         if not (self.root / name).exists():

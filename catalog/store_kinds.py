@@ -19,7 +19,7 @@ from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.log.store_spec import KEYED, StoreSpec, check_kind, check_spec, row_key
+from statestore.catalog.log.store_spec import KEYED, Captured, StoreSpec, check_kind, check_spec, row_key
 from statestore.catalog.named_stores import check_name
 from statestore.catalog.reads.shown import shown_columns
 from statestore.catalog.stores.kind_options import OPTIONS, windowing_of
@@ -121,10 +121,25 @@ def new_keyed_spec(name: str, key: pa.Schema, key_groups: int) -> StoreSpec:
     return new_spec(name, KEYED, (make_schema(key, "key"), pa.schema([])), {}, "natural", key_groups)
 
 
+def new_captured_spec(name: str, key: pa.Schema, value: pa.Schema, captured: Captured) -> StoreSpec:
+    """Return the description of a new store that keeps the versions of a state of a source, for
+    `Catalog.create_described`. ``key`` and ``value`` are the columns of the store. Raises as `Catalog.create_store`.
+    """
+    check_name(name)
+    schemas = make_schema(key, "key"), make_schema(value, "value")
+    return new_spec(name, "versioned", schemas, {}, "natural", 128, captured)
+
+
 def new_spec(
-    name: str, kind: str, schemas: tuple[pa.Schema, pa.Schema], options: Mapping[str, Any], serde: str, key_groups: int
+    name: str,
+    kind: str,
+    schemas: tuple[pa.Schema, pa.Schema],
+    options: Mapping[str, Any],
+    serde: str,
+    key_groups: int,
+    captured: Captured | None = None,
 ) -> StoreSpec:
-    """Return the checked description of a new store."""
+    """Return the checked description of a new store; ``captured``: of the state whose versions it keeps."""
     check_kind(kind)
     windowing = windowing_of(kind, options)
     interval = None if windowing else duration_ms(options.get("segment_interval"), "segment_interval")
@@ -140,6 +155,7 @@ def new_spec(
             serde=serde,
             key_groups=key_groups,
             windowing=windowing,
+            captured=captured,
         )
     )
     if kind == KEYED:

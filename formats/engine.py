@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from statestore.formats.edits import EditOptions, EditPlan, StateEdit
     from statestore.formats.engine_reads import EngineReads
     from statestore.formats.jobs import Job, KeyedOperator, RestoreFinding
+    from statestore.formats.written import Written
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class StateInfo:
     facts: Mapping[str, str] = field(default_factory=dict)
     operator: str | None = None
     one_zero: bool = False
+    number: str | None = None
 
 
 @dataclass(frozen=True)
@@ -503,6 +505,22 @@ class Source(Reader, ABC):
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
         """A value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
         return None
+
+    def written(self, state: str, version: Version, before: Version) -> Written | None:
+        return None
+
+    def missing_between(self, state: str, old: int, new: int) -> tuple[int, int] | None:
+        """The first and the last number between two versions that another version may have had which cannot be read any
+        more; None where there was none. By default these are all numbers that no event without state has."""
+        if new == old + 1:
+            return None
+        events = {version.number for version in self.versions(state) if not version.holds_state}
+        first, last = old + 1, new - 1
+        while first in events:
+            first += 1
+        while last in events:
+            last -= 1
+        return (first, last) if first <= last else None
 
     # The job that keeps the states
 

@@ -198,6 +198,13 @@ class ErrorCode(StrEnum):
     """The target would differ from what the edit says, so none was made. Keep the source, and report the case."""
     EDIT_NOT_DELIVERED = "EDIT_NOT_DELIVERED"
     """The target of an edit is there and verified, and what it has was not handed on. Do what the message says."""
+
+    # Captures
+
+    CAPTURE_CONFLICT = "CAPTURE_CONFLICT"
+    """The source is another one than was captured, or went back to an older version. Use another warehouse."""
+    CAPTURE_UNSUPPORTED = "CAPTURE_UNSUPPORTED"
+    """State that cannot be captured, or not any longer into this store. Do what the message names."""
     TARGET_EXISTS = "TARGET_EXISTS"
     """Something is at the place of the target, or it lies in the source. Name a new one."""
     SOURCE_CHANGED = "SOURCE_CHANGED"

@@ -193,7 +193,7 @@ def _verify_log_checkpoint(
 
 
 def _difference(left: LogState, right: LogState) -> str:
-    parts = ("segments", "horizon")
+    parts = ("segments", "horizon", "captured")
     different = [name for name in parts if getattr(left, name) != getattr(right, name)]
     different += [
         name for name in ("closures", "changelogs") if dict(getattr(left, name)) != dict(getattr(right, name))

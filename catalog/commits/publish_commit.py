@@ -28,6 +28,7 @@ from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
+from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -76,6 +77,7 @@ class Change:
     transaction: tuple[str, int] | None = None
     changelogs: tuple[tuple[str, int], ...] = ()
     expiring: Windowing | None = None  # the rule by which rows end when the stream time moves
+    source: SourceVersion | None = None  # the version of a source that the commit captures
 
 
 def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogState], Change | None]) -> LogState:
@@ -215,6 +217,7 @@ def new_entry(
     horizon: Horizon | None = None,
     changelogs: tuple[tuple[str, int], ...] = (),
     replacement: str = "",
+    source: SourceVersion | None = None,
 ) -> CommitEntry:
     """Return the log entry for the version after ``log_state``; stream time never decreases."""
     newest_time = log_state.stream_time
@@ -239,6 +242,7 @@ def new_entry(
         changelogs=changelogs,
         store=log_state.store,
         replacement=replacement,
+        source=source,
     )
 
 
@@ -349,6 +353,7 @@ def _entry(log_state: LogState, change: Change, counts: tuple[int, int], new: Ne
         closed=sum(piece.count for piece in new.closures),
         dropped=change.dropped,
         changelogs=change.changelogs,
+        source=change.source,
     )
 
 

@@ -192,7 +192,7 @@ class EngineTable(StateTable):
             return found
         if query.mode == "state":
             at = source.at(state, version_asked(source, state, query))
-            with _explained(at, state, [at.version]):
+            with reading(at, state, [at.version]):
                 read = at.parts(query.filters)
             self._notify(source, [at.version], read)
             return [PartSplit(at, part) for part in read]
@@ -202,7 +202,7 @@ class EngineTable(StateTable):
         before = [] if asked.before is None else [asked.before.number]
         self._notify(source, [*before, *(version.number for version in asked.versions)])
         numbers = [version.number for version in asked.versions]
-        with _explained(source, state, numbers):
+        with reading(source, state, numbers):
             parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
         if parts is not None:
             return delta_splits(parts, asked.versions, asked.origin)
@@ -244,14 +244,14 @@ class EngineTable(StateTable):
             return None
         versions = self.ask(lambda source: [version_asked(source, state, query) for query in queries])
         columns = [tuple(query.columns or ()) for query in queries]
-        with _explained(source, state, versions):
+        with reading(source, state, versions):
             found = source.differing_rows(state, versions[0], versions[1], columns)
         return None if found is None else self._differing(source, versions, columns, found)
 
     def _differing(
         self, source: Source, versions: Sequence[int], columns: Sequence[Sequence[str]], found: Iterator[RowPair]
     ) -> Iterator[RowPair]:
-        with _explained(source, self.state, versions):
+        with reading(source, self.state, versions):
             for version in versions:
                 self._notify(source, [version])
             for pair in found:
@@ -279,7 +279,7 @@ class EngineTable(StateTable):
         Raises CorruptError, and NotFoundError, which states what is kept now, if files were removed in the meantime:
         VERSION_GONE where another read may succeed.
         """
-        with _explained(_reader(split), self.state, _versions(split)):
+        with reading(_reader(split), self.state, _versions(split)):
             yield from self._read(split, query)
 
     def _notify(self, source: Source, versions: Sequence[int], parts: Sequence[Part] | None = None) -> None:
@@ -349,7 +349,7 @@ def version_row(version: Version) -> dict[str, Any]:
 
 
 @contextmanager
-def _explained(reader: Reader, state: str, versions: Sequence[int]) -> Iterator[None]:
+def reading(reader: Reader, state: str, versions: Sequence[int]) -> Iterator[None]:
     """Raise errors of missing and of damaged files as the engine explains them, which says what can be read now."""
     try:
         yield

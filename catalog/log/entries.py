@@ -29,6 +29,7 @@ from statestore.catalog.log.log_checks import (
     check_text,
 )
 from statestore.catalog.log.log_names import checkpoint_versions
+from statestore.catalog.log.source_versions import SourceVersion, check_source, source_from_json, source_to_json
 from statestore.catalog.log.storage import (
     Guard,
     OvertakenError,
@@ -66,16 +67,18 @@ REPLACE = "replace"
 """The operation of the last entry of a log whose store was rebuilt in another folder of an object store."""
 REPLACED_FORMAT = 4  # of that entry alone, so that no reader goes on from it which does not know it
 PAGED_FORMAT = 5  # format 3 with files that have page tables
+SOURCED_FORMAT = 6  # format 3 or 5 with the version of a source that the commit captured
 FORMAT_VERSION = 3
 VERBOSE_FORMAT = 2  # names a file wherever it is used
 OLDEST_FORMAT = 1  # without the identity of the store
+_COMPACT = (SOURCED_FORMAT, PAGED_FORMAT, REPLACED_FORMAT, FORMAT_VERSION)  # name each file once
 PUBLISH_ATTEMPTS = 5
 COMMIT_ID = re.compile("([0-9]{1,18})-([0-9a-f]{32})")
 _COUNTS = ("rows", "tombstones", "closed", "bytes", "dropped")
 # Fields that format 3 leaves out where they have these values.
 _ABSENT: dict[str, Any] = {
     "transaction": None, "stream_time": None, "files": [], "added": [], "removed": [], "closures": [], "horizon": None,
-    "changelogs": [], "replacement": "", **dict.fromkeys(_COUNTS, 0),
+    "changelogs": [], "replacement": "", "source": None, **dict.fromkeys(_COUNTS, 0),
 }  # fmt: skip
 _HEAD, _MIDDLE = b'{"checksum":"', b'","commit":'
 _BODY = len(_HEAD) + 16 + len(_MIDDLE)  # where the commit begins
@@ -96,7 +99,7 @@ class CommitEntry:
 
     ``store`` is the identity of the store (`StoreSpec.store_id`; empty in entries of format 1), ``attempt`` is unique
     for each attempt to commit. ``replacement`` is the folder of the store that takes this one's place, only with the
-    operation "replace".
+    operation "replace". ``source`` is the version of a source that a commit to a captured store holds.
     """
 
     version: int
@@ -117,6 +120,7 @@ class CommitEntry:
     changelogs: tuple[tuple[str, int], ...]
     store: str = ""
     replacement: str = ""
+    source: SourceVersion | None = None
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     @property
@@ -287,10 +291,10 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
     """
     try:
         commit = _verified(name, data)
-        if commit["format"] not in (PAGED_FORMAT, REPLACED_FORMAT, FORMAT_VERSION, VERBOSE_FORMAT, OLDEST_FORMAT):
+        if commit["format"] not in (*_COMPACT, VERBOSE_FORMAT, OLDEST_FORMAT):
             raise UnsupportedError(
                 ErrorCode.LOG_FORMAT,
-                f"{name}: log format {commit['format']!r}, but this release reads {PAGED_FORMAT}; use a newer release",
+                f"{name}: format {commit['format']!r}, but this release reads {SOURCED_FORMAT}; use a newer release",
             )
         entry = _entry(commit)
         check_entry(entry)
@@ -333,6 +337,12 @@ def check_entry(entry: CommitEntry) -> None:
         raise ValueError(f"replacement is {entry.replacement!r} with operation {entry.operation!r}")
     if is_replaced and (entry.added or entry.removed or entry.closures or not entry.store):
         raise ValueError("an entry with a replacement has content, or no store")
+    if entry.source is not None:
+        check_source(entry.source)
+        if entry.operation != "write" or not entry.store:
+            raise ValueError(f"operation {entry.operation!r} of store {entry.store!r} with a version of a source")
+        if entry.transaction is None or entry.transaction[1] != entry.source.version:
+            raise ValueError(f"version {entry.source.version} of a source in transaction {entry.transaction}")
 
 
 def check_horizon(horizon: Horizon) -> None:
@@ -369,7 +379,7 @@ def _oldest(entry: CommitEntry) -> dict[str, Any]:
     commit |= {
         name: getattr(entry, name)
         for name in entry.__dataclass_fields__
-        if name not in ("attempt", "store", "replacement")
+        if name not in ("attempt", "store", "replacement", "source")
     }
     commit["added"] = [to_json(meta) for meta in entry.added]
     commit["closures"] = [to_json(piece) for piece in entry.closures]
@@ -378,7 +388,7 @@ def _oldest(entry: CommitEntry) -> dict[str, Any]:
 
 
 def _compact(entry: CommitEntry) -> dict[str, Any]:
-    """Return an entry in format 3, 4 or 5: each file once, and no field that has its default."""
+    """Return an entry in format 3, 4, 5 or 6: each file once, and no field that has its default."""
     files = FileTable()
     number = REPLACED_FORMAT if entry.operation == REPLACE else FORMAT_VERSION
     commit: dict[str, Any] = {"format": number, "id": entry.attempt}
@@ -391,18 +401,24 @@ def _compact(entry: CommitEntry) -> dict[str, Any]:
     commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
     commit["changelogs"] = [list(pair) for pair in entry.changelogs]
     commit["files"] = files.json
+    commit["source"] = None if entry.source is None else source_to_json(entry.source)
     if files.has_page_tables:
         commit["format"] = PAGED_FORMAT
+    if entry.source is not None:
+        commit["format"] = SOURCED_FORMAT
     return {name: value for name, value in commit.items() if name not in _ABSENT or value != _ABSENT[name]}
 
 
 def _entry(commit: dict[str, Any]) -> CommitEntry:
     if (commit["format"] == REPLACED_FORMAT) != (commit["operation"] == REPLACE):
         raise ValueError(f"operation {commit['operation']!r} in format {commit['format']}")
-    if commit["format"] in (PAGED_FORMAT, REPLACED_FORMAT, FORMAT_VERSION):
+    if ("source" in commit) != (commit["format"] == SOURCED_FORMAT):
+        raise ValueError(f"a version of a source in format {commit['format']}")
+    if commit["format"] in _COMPACT:
         commit = {**_ABSENT, **commit}
         files = files_from_json(commit["files"])
-        if any(file.tail_checksum for file in files) != (commit["format"] == PAGED_FORMAT):
+        is_paged = any(file.tail_checksum for file in files)
+        if is_paged != (commit["format"] == PAGED_FORMAT) and commit["format"] != SOURCED_FORMAT:
             raise ValueError(f"page tables of files in format {commit['format']}")
         added, closures = segments_from_json(commit["added"], files), closures_from_json(commit["closures"], files)
         del commit["files"]
@@ -421,6 +437,8 @@ def _entry(commit: dict[str, Any]) -> CommitEntry:
     if commit["transaction"] is not None:
         application, batch = commit["transaction"]
         fields["transaction"] = (application, batch)
+    if commit["format"] == SOURCED_FORMAT:
+        fields["source"] = source_from_json(commit["source"])
     return CommitEntry(**fields)
 
 

@@ -98,7 +98,7 @@ def open_pack(storage: Storage, first: int) -> Pack:
     Raises NotFoundError FILE_NOT_FOUND, CorruptError LOG_CORRUPT.
     """
     name = pack_name(first)
-    store, frames = decode_frames(name, storage.read(name), PACK_FORMAT, first, PACKED_VERSIONS)
+    _, store, frames = decode_frames(name, storage.read(name), (PACK_FORMAT,), first, PACKED_VERSIONS)
     return Pack(name, first, store, frames)
 
 

@@ -72,16 +72,18 @@ def encode_frames(kind: bytes, store: str, frames: Sequence[Frame]) -> bytes:
     return sealed(sink.getvalue().to_pybytes())
 
 
-def decode_frames(name: str, data: bytes, kind: bytes, first: int, count: int) -> tuple[str, list[Frame]]:
-    """Return the store's identity and the frames in the bytes of the file ``name``, which cover ``count`` versions from
-    ``first`` on without a gap. Raises CorruptError LOG_CORRUPT for anything else.
+def decode_frames(
+    name: str, data: bytes, kinds: Sequence[bytes], first: int, count: int
+) -> tuple[bytes, str, list[Frame]]:
+    """Return which of the formats ``kinds`` the bytes of the file ``name`` have, the store's identity and the frames,
+    which cover ``count`` versions from ``first`` on without a gap. Raises CorruptError LOG_CORRUPT for anything else.
     """
     body = unsealed(name, data)
 
     def check(schema: pa.Schema) -> None:
         found = (schema.metadata or {}).get(_FORMAT)
-        if found != kind:
-            raise ValueError(f"format {found!r}, expected {kind!r}")
+        if found not in kinds:
+            raise ValueError(f"format {found!r}, expected {' or '.join(map(repr, kinds))}")
         if schema.remove_metadata() != FRAMES:
             raise ValueError(f"columns {schema.remove_metadata()}")
 
@@ -95,7 +97,7 @@ def decode_frames(name: str, data: bytes, kind: bytes, first: int, count: int) -
             expected += found.count
         if expected != first + count:
             raise ValueError(f"it has the versions {first} to {expected - 1}, expected {count} versions")
-        return (schema.metadata or {}).get(_STORE, b"").decode(), frames
+        return schema.metadata[_FORMAT], schema.metadata.get(_STORE, b"").decode(), frames
     except StateStoreError:
         raise
     except (ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException, MemoryError) as error:

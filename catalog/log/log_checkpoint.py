@@ -30,9 +30,18 @@ from statestore.catalog.log.log_checks import (
 )
 from statestore.catalog.log.log_names import ENTRY, checkpoint_versions, log_checkpoint_name
 from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_layout, check_versions
+from statestore.catalog.log.source_versions import captured_from_json, captured_to_json
 from statestore.catalog.log.storage import Storage, StorageExistsError, local_root
 from statestore.catalog.log.store_spec import identity_guard, replaced
-from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, SCHEMA, ChunkRef, VersionChunks, check_columns
+from statestore.catalog.log.version_chunks import (
+    CHUNK_VERSIONS,
+    SCHEMA,
+    SCHEMA_WITH_SOURCES,
+    ChunkRef,
+    VersionChunks,
+    check_columns,
+    with_sources,
+)
 from statestore.catalog.log.versions import versions_from
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
@@ -53,6 +62,7 @@ _LISTINGS = 5
 _PROBES = (*range(1, 2 * LOG_CHECKPOINT_INTERVAL), *(1 << power for power in range(7, 40)))
 FORMAT = b"log-checkpoint/3"
 FORMAT_OF_PAGES = b"log-checkpoint/4"  # with files that have page tables
+FORMAT_OF_SOURCES = b"log-checkpoint/5"  # with commits that captured versions of a source
 # Without the identity of the store; without chunks, and with a file named wherever it is used.
 OLDER_FORMATS = (b"log-checkpoint/1", b"log-checkpoint/2")
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError)
@@ -302,7 +312,12 @@ def encode_log_checkpoint(log_state: LogState, chunks: VersionChunks, tail: pa.R
         "files": files.json,
     }
     stored_format = FORMAT_OF_PAGES if files.has_page_tables else FORMAT
-    schema = SCHEMA.with_metadata({_FORMAT: stored_format, _STATE: json.dumps(state, separators=(",", ":")).encode()})
+    if log_state.captured is not None:
+        state["captured"] = captured_to_json(log_state.captured)
+        stored_format, tail = FORMAT_OF_SOURCES, with_sources(tail)
+    schema = tail.schema.with_metadata(
+        {_FORMAT: stored_format, _STATE: json.dumps(state, separators=(",", ":")).encode()}
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(tail.replace_schema_metadata(schema.metadata))
@@ -323,9 +338,11 @@ def read_log_checkpoint(name: str, data: bytes, storage: Storage | None = None) 
             raise ValueError(f"version {state['version']!r}")
         table = pa.Table.from_batches(batches, schema.remove_metadata()).combine_chunks()
         check_columns(table)
-        tail = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], SCHEMA)
+        tail = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+        if ("captured" in state) != (metadata[_FORMAT] == FORMAT_OF_SOURCES):
+            raise ValueError(f"versions of a source in format {metadata[_FORMAT]!r}")
         is_paged = any(len(file) > 4 for file in state.get("files", ()))
-        if is_paged != (metadata[_FORMAT] == FORMAT_OF_PAGES):
+        if is_paged != (metadata[_FORMAT] == FORMAT_OF_PAGES) and metadata[_FORMAT] != FORMAT_OF_SOURCES:
             raise ValueError(f"page tables of files in format {metadata[_FORMAT]!r}")
         return _log_state(state, tail, storage, compact=metadata[_FORMAT] not in OLDER_FORMATS)
     except StateStoreError:
@@ -336,9 +353,9 @@ def read_log_checkpoint(name: str, data: bytes, storage: Storage | None = None) 
 
 def _check_schema(schema: pa.Schema) -> None:
     stored_format = (schema.metadata or {}).get(_FORMAT)
-    if stored_format not in (FORMAT_OF_PAGES, FORMAT, *OLDER_FORMATS):
+    if stored_format not in (FORMAT_OF_SOURCES, FORMAT_OF_PAGES, FORMAT, *OLDER_FORMATS):
         raise ValueError(f"format {stored_format!r}")
-    if schema.remove_metadata() != SCHEMA:
+    if schema.remove_metadata() != (SCHEMA_WITH_SOURCES if stored_format == FORMAT_OF_SOURCES else SCHEMA):
         raise ValueError(f"columns {schema.remove_metadata()}")
 
 
@@ -372,8 +389,9 @@ def _log_state(state: dict[str, Any], tail: pa.RecordBatch, storage: Storage | N
         raise ValueError(f"{len(versions)} commits for version {state['version']}")
     if not tail.num_rows:
         raise ValueError("the newest commits are missing")
+    captured = captured_from_json(state["captured"], state["version"]) if "captured" in state else None
     log_state = LogState(
-        state["version"], versions, segments, closures, horizon, state["changelogs"], state.get("store", "")
+        state["version"], versions, segments, closures, horizon, state["changelogs"], state.get("store", ""), captured
     )
     check_text(log_state.store, "store")
     check_layout(log_state)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
 from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name
+from statestore.catalog.log.source_versions import CapturedLog, Gap, followed, gaps_among
 from statestore.catalog.log.store_spec import replaced
 from statestore.catalog.log.version_chunks import NO_TIME, NUMBERS, TEXTS
 from statestore.catalog.log.versions import NO_VERSIONS, Versions
@@ -34,6 +35,7 @@ class LogState:
     horizon: Horizon | None = None
     changelogs: Mapping[str, int] = field(default_factory=dict)
     store: str = ""  # the identity of the store, empty while only entries of format 1 were read
+    captured: CapturedLog | None = None  # None: no commit has captured a version of a source
 
     @cached_property
     def stream_time_us(self) -> int:
@@ -44,6 +46,16 @@ class LogState:
     def stream_time(self) -> int | None:
         """The greatest state time recorded, epoch microseconds; None before the first record."""
         return None if self.stream_time_us == NO_TIME else self.stream_time_us
+
+    @cached_property
+    def gaps(self) -> Sequence[Gap]:
+        """All gaps between captured versions; chunks are read only where there are more than a thousand.
+
+        Raises CorruptError LOG_CORRUPT for a chunk that cannot be read.
+        """
+        if self.captured is None:
+            return ()
+        return self.captured.gaps if self.captured.complete else gaps_among(self.versions.source)
 
 
 EMPTY = LogState(-1, NO_VERSIONS)
@@ -97,6 +109,7 @@ def advance(log_state: LogState, entry: CommitEntry) -> LogState:
         entry.horizon or log_state.horizon,
         _followed(log_state.changelogs, entry.changelogs),
         log_state.store or entry.store,
+        followed(log_state.captured, entry.version, entry.source),
     )
 
 

@@ -32,6 +32,7 @@ REPLACED = ".replaced-"
 """The beginning of the name of a folder with a store that a running or interrupted rebuild has moved away."""
 ID_DIGITS = 32
 FORMAT_VERSION = 1
+CAPTURED_FORMAT = 2  # of a store that keeps the versions of a source
 KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
 KEYED = "keyed"
 MAX_NAME_BYTES = 200
@@ -73,6 +74,28 @@ class Windowing:
 
 
 @dataclass(frozen=True)
+class Captured:
+    """The state of a source whose versions a captured store keeps.
+
+    ``source``, ``path``, ``words``, ``state`` and ``kind`` are the identity of the source, where it is, its words for
+    one version and several, and the name and the kind of the state there. ``key`` are the columns that a user calls the
+    key, ``row_key`` those in which no two rows are equal, () for a bag. ``hidden`` are columns of the store that are no
+    columns of the state: a number among equal rows, or a digest in the place of a key that keys here cannot have.
+    ``own_times``: rows begin at the times of their records, and not at the time of the version that wrote them.
+    """
+
+    source: str
+    path: str
+    state: str
+    kind: str
+    words: tuple[str, str]
+    key: tuple[str, ...]
+    row_key: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    own_times: bool = False
+
+
+@dataclass(frozen=True)
 class StoreSpec:
     """Kind, schemas, key groups and retention of one store. Durations are milliseconds; None: kept for ever.
 
@@ -91,6 +114,7 @@ class StoreSpec:
     key_groups: int
     windowing: Windowing | None = None
     folder: str = ""  # of its files below the store's own, in an object store where another store had this name before
+    captured: Captured | None = None  # None: a store of users, who write to it
 
     @property
     def user_key(self) -> pa.Schema:
@@ -195,6 +219,8 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
             ErrorCode.MISSING_OPTION,
             'a versioned store with Kafka\'s serdes needs history_retention; for example "1 day"',
         )
+    if spec.captured is not None:
+        _check_captured(spec, spec.captured)
     if spec.history_retention is not None and spec.segment_interval is None:
         return replace(spec, segment_interval=default_versioned_interval(spec.history_retention))
     if spec.segment_interval is not None and spec.segment_interval < 1:
@@ -202,9 +228,26 @@ def check_spec(spec: StoreSpec) -> StoreSpec:
     return spec
 
 
+def _check_captured(spec: StoreSpec, captured: Captured) -> None:
+    """Raise InvalidInputError WRONG_OPTIONS unless the store can keep the state as it is described."""
+    if (spec.kind, spec.serde, spec.history_retention) != ("versioned", "natural", None):
+        raise InvalidInputError(
+            ErrorCode.WRONG_OPTIONS,
+            f"a captured store is versioned, with serde 'natural' and without a retention; found kind {spec.kind!r}, "
+            f"serde {spec.serde!r} and a retention of {spec.history_retention} ms",
+        )
+    columns, shown_key = {*spec.key_names, *spec.value_names}, {*captured.key, *captured.row_key}
+    if not {*captured.hidden, *shown_key} <= columns or not shown_key.isdisjoint(captured.hidden):
+        raise InvalidInputError(
+            ErrorCode.WRONG_OPTIONS,
+            f"a captured store with columns {sorted(columns)}: key {captured.key}, row key {captured.row_key} and "
+            f"hidden columns {captured.hidden} have to be among them, and no key column is hidden",
+        )
+
+
 def encode_spec(spec: StoreSpec) -> bytes:
     data = {
-        "format": FORMAT_VERSION,
+        "format": FORMAT_VERSION if spec.captured is None else CAPTURED_FORMAT,
         "name": spec.name,
         "id": spec.store_id,
         "kind": spec.kind,
@@ -219,6 +262,8 @@ def encode_spec(spec: StoreSpec) -> bytes:
         data["windowing"] = asdict(spec.windowing)
     if spec.folder:
         data["folder"] = spec.folder
+    if spec.captured is not None:
+        data["captured"] = asdict(spec.captured)
     return json.dumps({**data, "checksum": _checksum(data)}, indent=2).encode()
 
 
@@ -233,11 +278,13 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
         if actual != expected:
             raise ValueError(f"checksum {actual}, but the file records {expected}")
         version = fields["format"]
-        if version != FORMAT_VERSION:
+        if version not in (CAPTURED_FORMAT, FORMAT_VERSION):
             raise UnsupportedError(
                 ErrorCode.UNSUPPORTED_FORMAT,
-                f"{where}: store format {version!r}, but this release reads {FORMAT_VERSION}; upgrade statestore",
+                f"{where}: store format {version!r}, but this release reads {CAPTURED_FORMAT}; upgrade statestore",
             )
+        if ("captured" in fields) != (version == CAPTURED_FORMAT):
+            raise ValueError(f"a captured state in format {version}")
         if not fields["key"]:
             raise ValueError("it has no key")
         for field in ("name", "id", "kind", "serde"):
@@ -254,6 +301,7 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
             key_groups=fields["key_groups"],
             windowing=_windowing(fields["windowing"]) if "windowing" in fields else None,
             folder=_folder(fields.get("folder", "")),
+            captured=_captured(fields["captured"]) if "captured" in fields else None,
         )
         return check_spec(spec)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
@@ -289,6 +337,24 @@ def _windowing(fields: Mapping[str, Any]) -> Windowing:
     if windowing.segment_interval < 1:
         raise ValueError("segment_interval of its windows is 0")
     return windowing
+
+
+def _captured(fields: Mapping[str, Any]) -> Captured:
+    values: dict[str, Any] = {n: tuple(value) if type(value) is list else value for n, value in fields.items()}
+    captured = Captured(**values)
+    for name, value in asdict(captured).items():
+        if name == "own_times":
+            if type(value) is not bool:
+                raise ValueError(f"own_times is {value!r}")
+            continue
+        is_list = name in ("words", "key", "row_key", "hidden")
+        if is_list != (type(value) is tuple):
+            raise ValueError(f"{name} of the captured state is {value!r}")
+        for text in value if is_list else (value,):
+            _check_text(text, name)
+    if len(captured.words) != 2:
+        raise ValueError(f"words are {captured.words!r}")
+    return captured
 
 
 def _folder(value: Any) -> str:

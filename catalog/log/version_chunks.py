@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.log.entries import OPERATIONS, read_entry
 from statestore.catalog.log.frames import MAX_FRAME_BYTES, corrupt, decode_frames, encode_frames, frame
+from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.storage import Storage, StorageExistsError
 from statestore.catalog.log.store_spec import identity_guard
 from statestore.formats.error_codes import ErrorCode
@@ -26,12 +27,13 @@ from statestore.formats.segments.ipc_file import read_stream
 CHUNK_VERSIONS = 4_096
 CHUNKS = "log/_chunks/"
 CHUNK_FORMAT = b"log-chunk/1"
+CHUNK_FORMAT_OF_SOURCES = b"log-chunk/2"  # with commits that captured versions of a source
 NO_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
 KEPT_APPLICATIONS = 1_000
 _CACHED = 4
 
 NUMBERS = ("timestamp", "stream_time", "rows", "tombstones", "closed", "bytes", "dropped")
-TEXTS = ("operation", "writer", "transaction")
+TEXTS = ("operation", "writer", "transaction", "source")
 SCHEMA = pa.schema(
     [
         *(pa.field(name, pa.int64()) for name in NUMBERS),
@@ -41,6 +43,17 @@ SCHEMA = pa.schema(
         pa.field("batch", pa.int64()),
     ]
 )
+SOURCE_SCHEMA = pa.schema(
+    [
+        pa.field("source_time", pa.int64()),
+        pa.field("watermark", pa.int64()),
+        pa.field("offsets", pa.string()),
+        pa.field("missing_from", pa.int64()),
+        pa.field("missing_to", pa.int64()),
+    ]
+)
+"""The columns of captured versions, which stand behind the others where a commit has one; their number is the batch."""
+SCHEMA_WITH_SOURCES = pa.schema([*SCHEMA, *SOURCE_SCHEMA])
 
 
 class ChunkRef(NamedTuple):
@@ -65,6 +78,49 @@ def check_columns(table: pa.Table | pa.RecordBatch) -> None:
     operations = set(pc.unique(table["operation"]).to_pylist())
     if not operations <= set(OPERATIONS):
         raise ValueError(f"operations {operations - set(OPERATIONS)}")
+    if has_sources(table):
+        _check_sources(table)
+
+
+def _check_sources(table: pa.Table | pa.RecordBatch) -> None:
+    captured, missing = pc.is_valid(table["source_time"]), pc.is_valid(table["missing_from"])
+    for name in ("watermark", "offsets", "missing_from"):
+        if pc.any(pc.and_not(pc.is_valid(table[name]), captured)).as_py():
+            raise ValueError(f"{name} of a version of a source without its time")
+    if pc.any(pc.and_not(captured, pc.is_valid(table["batch"]))).as_py():
+        raise ValueError("a version of a source without a transaction")
+    ordered = pc.and_(
+        pc.less_equal(table["missing_from"], table["missing_to"]), pc.less(table["missing_to"], table["batch"])
+    )
+    if pc.any(pc.xor(missing, pc.is_valid(table["missing_to"]))).as_py() or not pc.all(ordered, min_count=0).as_py():
+        raise ValueError("missing versions of a source are not before the version that follows them")
+
+
+def has_sources(table: pa.Table | pa.RecordBatch) -> bool:
+    """Return whether commits have the columns of captured versions."""
+    return len(table.schema) > len(SCHEMA)
+
+
+def with_sources(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return commits with the columns of captured versions, which are null where they had none."""
+    if has_sources(batch):
+        return batch
+    nulls = [pa.nulls(batch.num_rows, field.type) for field in SOURCE_SCHEMA]
+    return pa.RecordBatch.from_arrays([*batch.columns, *nulls], schema=SCHEMA_WITH_SOURCES)
+
+
+def sources_of(table: pa.Table | pa.RecordBatch) -> list[SourceVersion | None]:
+    """Return the version of a source that each commit captured."""
+    if not has_sources(table):
+        return [None] * table.num_rows
+    columns = (table[name].to_pylist() for name in ("batch", *SOURCE_SCHEMA.names))
+    rows = zip(*columns, strict=True)
+    return [
+        None
+        if time is None
+        else SourceVersion(batch, time, watermark, offsets, None if first is None else (first, last))
+        for batch, time, watermark, offsets, first, last in rows
+    ]
 
 
 def transactions_of(table: pa.Table | pa.RecordBatch) -> list[tuple[str, int] | None]:
@@ -78,22 +134,24 @@ def transactions_of(table: pa.Table | pa.RecordBatch) -> list[tuple[str, int] | 
 def encode_chunk(store: str, first: int, versions: pa.RecordBatch) -> bytes | None:
     """Return the file of a run of commits; None if their texts are too long for one."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+    with pa.ipc.new_stream(sink, versions.schema) as writer:
         writer.write_batch(versions)
     content = sink.getvalue()
     if len(content) > MAX_FRAME_BYTES:
         return None
-    return encode_frames(CHUNK_FORMAT, store, [frame(first, versions.num_rows, content)])
+    kind = CHUNK_FORMAT_OF_SOURCES if has_sources(versions) else CHUNK_FORMAT
+    return encode_frames(kind, store, [frame(first, versions.num_rows, content)])
 
 
 def decode_chunk(name: str, data: bytes, first: int) -> pa.RecordBatch:
     """Return the commits in the bytes of the chunk ``name``. Raises CorruptError LOG_CORRUPT for damage."""
-    _, frames = decode_frames(name, data, CHUNK_FORMAT, first, CHUNK_VERSIONS)
+    kind, _, frames = decode_frames(name, data, (CHUNK_FORMAT, CHUNK_FORMAT_OF_SOURCES), first, CHUNK_VERSIONS)
+    schema = SCHEMA_WITH_SOURCES if kind == CHUNK_FORMAT_OF_SOURCES else SCHEMA
     if len(frames) != 1:
         raise corrupt(name, f"{len(frames)} frames, expected one")
     try:
         batches = list(read_stream(pa.py_buffer(frames[0].content(name))))
-        if len(batches) != 1 or batches[0].schema != SCHEMA or batches[0].num_rows != CHUNK_VERSIONS:
+        if len(batches) != 1 or batches[0].schema != schema or batches[0].num_rows != CHUNK_VERSIONS:
             raise ValueError("it does not have the columns of a chunk")
         check_columns(batches[0])
     except StateStoreError:
@@ -142,9 +200,9 @@ class VersionChunks:
         return found
 
     def texts(self, name: str) -> list[Any]:
-        """Return the operations, writers or transactions of all commits. Raises CorruptError LOG_CORRUPT."""
+        """Return the operations, writers, transactions or sources of all commits. Raises CorruptError LOG_CORRUPT."""
         chunks = (self._chunk(number) for number in range(len(self.refs)))
-        return [text for chunk in chunks for text in _texts(chunk, name)]
+        return [text for chunk in chunks for text in texts_of(chunk, name)]
 
     def number(self, name: str, version: int) -> int:
         """Return the number of one commit. Raises CorruptError LOG_CORRUPT."""
@@ -237,11 +295,22 @@ def batch_of(columns: Mapping[str, Sequence[Any] | Ints]) -> pa.RecordBatch:
     arrays = [pa.array(columns[name], SCHEMA.field(name).type) for name in (*NUMBERS, "operation", "writer")]
     arrays.append(pa.array([None if t is None else t[0] for t in transactions], pa.string()))
     arrays.append(pa.array([None if t is None else t[1] for t in transactions], pa.int64()))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    sources = columns["source"]
+    if not any(sources):
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    for name in ("time", "watermark", "offsets"):
+        kind = SOURCE_SCHEMA.field("source_time" if name == "time" else name).type
+        arrays.append(pa.array([None if s is None else getattr(s, name) for s in sources], kind))
+    missing = [None if s is None else s.missing for s in sources]
+    arrays += [pa.array([None if m is None else m[end] for m in missing], pa.int64()) for end in (0, 1)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA_WITH_SOURCES)
 
 
-def _texts(chunk: pa.RecordBatch, name: str) -> list[Any]:
-    return transactions_of(chunk) if name == "transaction" else chunk[name].to_pylist()
+def texts_of(commits: pa.RecordBatch, name: str) -> list[Any]:
+    """Return the operation, writer, transaction or captured version of each commit."""
+    if name == "transaction":
+        return transactions_of(commits)
+    return sources_of(commits) if name == "source" else commits[name].to_pylist()
 
 
 def _written(storage: Storage, store: str, first: int, batch: pa.RecordBatch) -> ChunkRef | None:

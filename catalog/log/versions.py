@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.version_chunks import (
     CHUNK_VERSIONS,
@@ -18,7 +19,7 @@ from statestore.catalog.log.version_chunks import (
     TEXTS,
     VersionChunks,
     batch_of,
-    transactions_of,
+    texts_of,
 )
 from statestore.formats.kernels.arrays import Ints
 
@@ -75,7 +76,7 @@ class _Columns:
         if self.base is None or first >= self.begin:
             return later
         early = self.base.slice(first - self.start, min(last, self.begin) - first)
-        return [*(transactions_of(early) if name == "transaction" else early[name].to_pylist()), *later]
+        return [*texts_of(early, name), *later]
 
     def known_transactions(self) -> dict[tuple[str, int], int]:
         """Return the version of each transaction behind the chunks."""
@@ -147,6 +148,11 @@ class Versions:
         return self._text("transaction")
 
     @property
+    def source(self) -> list[SourceVersion | None]:
+        """The version of a source that each commit captured, None for a commit without one."""
+        return self._text("source")
+
+    @property
     def dropped_total(self) -> int:
         """The number of late records that all commits refused; no chunk is read for it."""
         columns = self._columns
@@ -160,6 +166,9 @@ class Versions:
 
     def rows_at(self, version: int) -> int:
         return self._number_at("rows", version)
+
+    def bytes_at(self, version: int) -> int:
+        return self._number_at("bytes", version)
 
     def writer_at(self, version: int) -> str:
         columns = self._columns

@@ -74,6 +74,7 @@ PLACES = {
     "export": _Place(_WRITE, "export", True),
     "import": _Place(_WRITE, "import_store", True),
     "edit": _Place(f"{_ROOM}.edit_commands", "edit", True, edits=True),
+    "capture": _Place(f"{_ROOM}.capture_commands", "capture", True),
 }
 """The commands in the order of their list."""
 

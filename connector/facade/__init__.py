@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from statestore.catalog.stores.versioned.versioned_store import PutResult, Record, VersionedStore
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
+    from statestore.connector.capture.capture import CapturedState, Captures, capture
+    from statestore.connector.capture.following import CaptureEvent, Following
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.edit.edit import Edit, StateRows, edit
     from statestore.connector.edit.preview import Preview
@@ -59,8 +61,12 @@ if TYPE_CHECKING:
     __version__: str
 
 _WHERE = {
+    "CaptureEvent": ("statestore.connector.capture.following", "CaptureEvent"),
+    "CapturedState": ("statestore.connector.capture.capture", "CapturedState"),
+    "Captures": ("statestore.connector.capture.capture", "Captures"),
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
     "Edit": ("statestore.connector.edit.edit", "Edit"),
+    "Following": ("statestore.connector.capture.following", "Following"),
     "Imported": ("statestore.connector.imports.import_keyed", "Imported"),
     "ImportedState": ("statestore.connector.imports.import_keyed", "ImportedState"),
     "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
@@ -80,6 +86,7 @@ _WHERE = {
     "WindowStore": ("statestore.catalog.stores.live.window", "WindowStore"),
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
+    "capture": ("statestore.connector.capture.capture", "capture"),
     "connect": ("statestore.catalog.catalog", "connect"),
     "edit": ("statestore.connector.edit.edit", "edit"),
     "explore": ("statestore.connector.explorer.server", "explore"),
@@ -111,11 +118,15 @@ _MOVED = {
 _NEED_SPARK = ("register", "run_keyed", "run_keyed_stream", "track_state_by_key", "unregister")
 
 __all__ = [
+    "CaptureEvent",
+    "CapturedState",
+    "Captures",
     "Catalog",
     "CommitUnknownError",
     "ConflictError",
     "CorruptError",
     "Edit",
+    "Following",
     "Imported",
     "ImportedState",
     "InvalidInputError",
@@ -142,6 +153,7 @@ __all__ = [
     "WindowStore",
     "asof_join",
     "attach",
+    "capture",
     "connect",
     "edit",
     "explore",

@@ -219,7 +219,7 @@ def test_a_forged_entry_is_refused(full: CommitEntry, forgeries: list[tuple[Sequ
 
 def test_a_newer_format_is_not_called_damage() -> None:
     with pytest.raises(UnsupportedError, match="LOG_FORMAT"):
-        decode_entry(entry_name(5), forged(["format"], 6))
+        decode_entry(entry_name(5), forged(["format"], 7))
 
 
 def forged(path: Sequence[str | int], value: Any, full: CommitEntry = FULL) -> bytes:

@@ -31,8 +31,10 @@ from statestore.catalog.log.entry_packs import encode_pack, pack_name
 from statestore.catalog.log.frames import FRAMES
 from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import EMPTY, KEPT_CHANGELOGS, advance
+from statestore.catalog.log.source_versions import KEPT_GAPS, CapturedLog, Gap, SourceVersion
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, KEPT_APPLICATIONS, SCHEMA
+from statestore.catalog.log.store_spec import Captured
+from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, KEPT_APPLICATIONS, SCHEMA_WITH_SOURCES
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC
 
@@ -215,9 +217,17 @@ def test_the_page_shows_the_example() -> None:
 def test_every_field_is_documented() -> None:
     """Fields of entries, columns of checkpoints, operations, and the numbers that a reader has to know."""
     page = PAGE.read_text()
-    names = [field.name for kind in (CommitEntry, Horizon) for field in fields(kind)]
+    kinds = (CommitEntry, Horizon, Captured, SourceVersion, CapturedLog, Gap)
+    names = [field.name for kind in kinds for field in fields(kind)]
     names += [*FRAMES.names, f"{CHUNK_VERSIONS:,}", f"{KEPT_APPLICATIONS:,}"]
-    names += [*SCHEMA.names, *OPERATIONS, str(LOG_CHECKPOINT_INTERVAL), f"{KEPT_CHANGELOGS:,}", MAGIC.hex(" ")]
+    names += [
+        *SCHEMA_WITH_SOURCES.names,
+        *OPERATIONS,
+        f"{KEPT_GAPS:,}",
+        str(LOG_CHECKPOINT_INTERVAL),
+        f"{KEPT_CHANGELOGS:,}",
+        MAGIC.hex(" "),
+    ]
     assert [name for name in names if f"`{name}`" not in page and f" {name} " not in page] == []
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import xxhash
 from support.paths import DOCS
 
-from statestore.catalog.log.store_spec import StoreSpec, check_spec, decode_spec, encode_spec
+from statestore.catalog.log.store_spec import Captured, StoreSpec, check_spec, decode_spec, encode_spec
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.values.types import make_schema
 
@@ -26,6 +27,8 @@ SPEC = StoreSpec(
     serde="natural",
     key_groups=128,
 )
+KEPT = replace(SPEC, history_retention=None, segment_interval=None)
+CAPTURED = Captured("id", "/ü", "counts", "bag", ("batch", "batches"), (), (), ("item",), own_times=True)
 
 
 def test_the_example_of_the_page() -> None:
@@ -37,7 +40,8 @@ def test_the_example_of_the_page() -> None:
 
 def test_what_was_written_comes_back() -> None:
     nested = make_schema({"a b`": "struct<x:array<map<string,double>>,`y z`:timestamp_ntz>", "ü": "binary"}, "value")
-    for spec in (SPEC, replace(SPEC, value=nested, history_retention=None, segment_interval=None, key_groups=1)):
+    others = replace(SPEC, value=nested, history_retention=None, segment_interval=None, key_groups=1)
+    for spec in (SPEC, others, replace(KEPT, captured=CAPTURED), replace(KEPT, captured=replace(CAPTURED, hidden=()))):
         assert decode_spec(encode_spec(spec), "store.json") == spec
 
 
@@ -58,13 +62,61 @@ def test_what_is_no_description(text: bytes) -> None:
         decode_spec(text, "store.json")
 
 
+def _sealed(fields: dict[str, Any]) -> bytes:
+    rest = {name: value for name, value in fields.items() if name != "checksum"}
+    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return json.dumps(rest | {"checksum": xxhash.xxh3_64_hexdigest(canonical.encode())}).encode()
+
+
 def test_a_newer_format_is_not_called_damage() -> None:
-    fields = json.loads(encode_spec(SPEC)) | {"format": 2}
-    del fields["checksum"]
-    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    data = json.dumps(fields | {"checksum": xxhash.xxh3_64_hexdigest(canonical.encode())}).encode()
+    fields = json.loads(encode_spec(SPEC)) | {"format": 3}
     with pytest.raises(UnsupportedError, match="UNSUPPORTED_FORMAT"):
-        decode_spec(data, "store.json")
+        decode_spec(_sealed(fields), "store.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"captured": replace(CAPTURED, key=("other",))}, "other"),
+        ({"captured": replace(CAPTURED, hidden=("none",))}, "none"),
+        ({"captured": replace(CAPTURED, key=("item",))}, "no key column is hidden"),
+        ({"captured": CAPTURED, "history_retention": 5}, "retention of 5 ms"),
+        ({"captured": CAPTURED, "serde": "kafka", "history_retention": 5}, "serde 'kafka'"),
+        ({"captured": CAPTURED, "kind": "key_value"}, "kind 'key_value'"),
+    ],
+)
+def test_a_captured_state_that_the_store_cannot_keep(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"WRONG_OPTIONS.*{message}"):
+        check_spec(replace(KEPT, **changes))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("words", ["batch"]),
+        ("words", "batch"),
+        ("key", [7]),
+        ("key", ["\ud800"]),
+        ("state", None),
+        ("source", ["id"]),
+        ("own_times", 1),
+        ("unknown", "x"),
+    ],
+)
+def test_a_captured_state_of_another_form_is_damage(field: str, value: Any) -> None:
+    fields = json.loads(encode_spec(replace(KEPT, captured=CAPTURED)))
+    fields["captured"][field] = value
+    with pytest.raises(CorruptError, match="STORE_CORRUPT"):
+        decode_spec(_sealed(fields), "store.json")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_captured_state_has_a_format_of_its_own(number: int) -> None:
+    """So that a release which does not know it refuses the store, and does not write to it."""
+    fields = json.loads(encode_spec(replace(KEPT, captured=CAPTURED if number == 1 else None)))
+    assert fields["format"] != number
+    with pytest.raises(CorruptError, match=f"a captured state in format {number}"):
+        decode_spec(_sealed(fields | {"format": number}), "store.json")
 
 
 @pytest.mark.parametrize("name", ["item", "ITEM"])

@@ -10,23 +10,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
 from support.object_stores.doubles import object_storage
-from support.stores.log_entries import entry, folded, plain, random_log
+from support.stores.log_entries import captured_log, captured_of, entry, folded, plain, random_log
 from support.stores.short_chunks import LENGTH, short_chunks
 
 from statestore.catalog.log.entries import CommitEntry, entry_name, write_entry
 from statestore.catalog.log.frames import sealed
 from statestore.catalog.log.log_checkpoint import load_log_state, read_log_checkpoint, write_log_checkpoint
-from statestore.catalog.log.log_names import LOG_CHECKPOINTS, log_checkpoint_name
+from statestore.catalog.log.log_names import LOG_CHECKPOINTS, STORE_FILE, log_checkpoint_name
 from statestore.catalog.log.log_state import EMPTY, LogState, advance
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.log.version_chunks import CHUNKS, NO_TIME, ChunkRef, read_chunk
 from statestore.formats.errors import CorruptError
+
+AnyStorage = TypeVar("AnyStorage", bound=Storage)
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +37,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     with short_chunks():
         yield
+
+
+def identified(storage: AnyStorage) -> AnyStorage:
+    """Return the storage of a store with the identity of `captured_log`."""
+    storage.create(STORE_FILE, json.dumps({"id": "s" * 32}).encode())
+    return storage
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,41 @@ def test_chunks_and_tail_are_the_log(tmp_path: Path, seed: int, remote: bool) ->
     for version in (LENGTH - 1, LENGTH, LENGTH + 1, 2 * LENGTH, 3 * LENGTH - 1, 4 * LENGTH + 4):
         assert plain(load_log_state(storage, version)) == folded(log[: version + 1])
     assert len(storage.list(CHUNKS)) == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("most", [3, 1_000])
+def test_captured_versions_are_kept_with_their_gaps(
+    tmp_path: Path, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In entries, chunks and checkpoints from the first one on; the commits before it stay as they were."""
+    monkeypatch.setattr("statestore.catalog.log.source_versions.KEPT_GAPS", most)
+    ordered, begins = ordered_log(4 * LENGTH + 5, seed), LENGTH + 3 * seed
+    log = captured_log(ordered, begins, seed)
+    storage = identified(LocalStorage(tmp_path))
+    for log_state, known in (
+        (stored(storage, log), log),
+        *((load_log_state(storage, version), log[: version + 1]) for version in range(LENGTH - 2, len(log), 7)),
+    ):
+        assert plain(log_state) == folded(known)
+        assert log_state.captured == captured_of(known, most)
+        assert tuple(log_state.gaps) == getattr(captured_of(known, 1_000), "gaps", ())
+    formats = [json.loads(storage.read(entry_name(version)))["commit"]["format"] for version in range(len(log))]
+    assert formats == [6 if commit.source else 3 for commit in log]
+    chunks = [storage.read(item.name) for item in storage.list(CHUNKS)]
+    assert [b"log-chunk/2" in data for data in chunks] == [False, True, True, True]
+    (tmp_path / "uncaptured").mkdir()
+    uncaptured = identified(LocalStorage(tmp_path / "uncaptured"))
+    stored(uncaptured, [replace(commit, store="s" * 32) for commit in ordered])
+    assert uncaptured.list(CHUNKS)[0].name == storage.list(CHUNKS)[0].name, "which has the checksum of its bytes"
+
+
+def test_gaps_are_known_without_a_chunk(tmp_path: Path) -> None:
+    storage = identified(Counting(tmp_path))
+    stored(storage, captured_log(ordered_log(4 * LENGTH + 5, 1), 1, 1))
+    storage.read_names.clear()
+    assert len(load_log_state(storage).gaps) > 3
+    assert not [name for name in storage.read_names if name.startswith(CHUNKS)]
 
 
 def test_opening_and_committing_read_no_chunk(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import xxhash
 
 from statestore.catalog.log.entries import CommitEntry, Horizon, decode_entry
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.source_versions import CapturedLog, Gap, SourceVersion
 from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta, to_json
 
@@ -77,7 +78,8 @@ def verbose_commit(path: Path) -> dict[str, Any]:
     """Return the commit in a file of the log in format 2, which names a file wherever it is used."""
     read = decode_entry(f"log/{path.name}", path.read_bytes())
     commit: dict[str, Any] = {"format": 2, "id": read.attempt}
-    commit |= {field.name: getattr(read, field.name) for field in fields(CommitEntry) if field.name != "attempt"}
+    younger = ("attempt", "source")
+    commit |= {field.name: getattr(read, field.name) for field in fields(CommitEntry) if field.name not in younger}
     commit["added"] = [to_json(meta) for meta in read.added]
     commit["closures"] = [to_json(piece) for piece in read.closures]
     commit["horizon"] = None if read.horizon is None else asdict(read.horizon)
@@ -116,6 +118,35 @@ def random_log(count: int, seed: int) -> list[CommitEntry]:
             )
         )
     return log
+
+
+def captured_log(log: list[CommitEntry], begins: int, seed: int) -> list[CommitEntry]:
+    """These commits in a store with an identity, of which many from ``begins`` on captured a version of a source."""
+    dice = random.Random(seed)
+    number, time, found = dice.randrange(5), 0, []
+    for commit in log:
+        source, transaction = None, commit.transaction
+        if commit.version >= begins and dice.random() < 0.8:
+            before, number, time = number, number + dice.choice((1, 1, 2, 9)), time + dice.randrange(3) * 1_000
+            missing = (before + 1, number - 1) if number > before + 1 and dice.random() < 0.7 else None
+            watermark, offsets = dice.choice((None, time - 5)), dice.choice((None, '{"ä":[1]}'))
+            source, transaction = SourceVersion(number, time, watermark, offsets, missing), ("capture:x", number)
+        operation = "write" if source else commit.operation
+        found.append(replace(commit, store="s" * 32, operation=operation, transaction=transaction, source=source))
+    return found
+
+
+def captured_of(log: list[CommitEntry], most: int) -> CapturedLog | None:
+    """The captured versions of these commits, with at most so many gaps, from a list of them all."""
+    found = [(commit.version, commit.source) for commit in log if commit.source is not None]
+    gaps = [
+        Gap(*source.missing, found[place - 1][1].time if place else None, source.time, version)
+        for place, (version, source) in enumerate(found)
+        if source.missing
+    ]
+    if not found:
+        return None
+    return CapturedLog(found[0][1].time, found[-1][1], found[-1][0], tuple(gaps[-most:]), len(gaps) <= most)
 
 
 def folded(log: list[CommitEntry]) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The version of a source that is captured next, and the versions before it that nobody can read any more."""
+
+from __future__ import annotations
+
+from statestore.catalog.capture.version_records import NextVersion
+from statestore.catalog.log.source_versions import SourceVersion
+from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.engine import Source, Version
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import ConflictError, NotFoundError
+from statestore.formats.values.times import TICK
+
+APPLICATION = "capture:"
+
+
+def transaction_of(spec: StoreSpec, version: int) -> tuple[str, int]:
+    """Return the transaction under which a version is committed: it is the same for every capture of the source."""
+    assert spec.captured is not None, "a store that captures a state"
+    return f"{APPLICATION}{spec.captured.source}", version
+
+
+def next_version(source: Source, state: str, taken: SourceVersion | None) -> tuple[NextVersion, SourceVersion] | None:
+    """Return the oldest version after ``taken`` that can be read, and what its commit says of it; None if there is
+    none.
+
+    Raises ConflictError CAPTURE_CONFLICT where the source has another version under the number that was taken, or none
+    that is as new, and NotFoundError TIME_NOT_KEPT for a version without a time.
+    """
+    try:
+        kept = source.kept(state)
+    except NotFoundError:
+        return None  # no version yet, or all of them were removed
+    if taken is not None:
+        _check_goes_on(source, state, taken, kept[-1])
+    numbers = [number for number in kept if taken is None or number > taken.version]
+    if not numbers:
+        return None
+    version = next(iter(source.versions(state, numbers[:1])))
+    if version.time is None:
+        raise source.no_time(state, version.number)
+    before = None if taken is None else Version(taken.version, taken.time, stream_time=taken.watermark)
+    missing = _missing(source, state, taken, version.number)
+    # A clock that was set back: the version took effect when it came, which is not before the one that it follows.
+    moment = version.time if taken is None else max(version.time, taken.time)
+    offsets = version.facts.get("offsets")
+    said = SourceVersion(
+        version.number, moment, version.stream_time, None if offsets is None else str(offsets), missing
+    )
+    return NextVersion(source, state, version, moment, before, missing is None), said
+
+
+def versions_behind(source: Source, state: str, taken: SourceVersion | None) -> int:
+    """Return how many versions can be read that were not taken."""
+    try:
+        return sum(taken is None or number > taken.version for number in source.kept(state))
+    except NotFoundError:
+        return 0
+
+
+def _missing(source: Source, state: str, taken: SourceVersion | None, number: int) -> tuple[int, int] | None:
+    if taken is not None:
+        return source.missing_between(state, taken.version, number)
+    if source.is_origin(state):
+        return None
+    first = source.versions(state)[0].number
+    return min(first, number - 1), number - 1
+
+
+def _check_goes_on(source: Source, state: str, taken: SourceVersion, newest: int) -> None:
+    """Raise ConflictError CAPTURE_CONFLICT where the source is not the one that was captured, gone on."""
+    word = source.version_words[0]
+    if newest < taken.version:
+        raise ConflictError(
+            ErrorCode.CAPTURE_CONFLICT,
+            f"{state} of {source.path} has {word} {newest} as its newest, and {word} {taken.version} was captured: the "
+            "source went back. Capture it into another warehouse",
+        )
+    found = next(iter(source.versions(state, [taken.version])), None)
+    if found is not None and found.time is not None and found.time // TICK > taken.time // TICK:
+        raise ConflictError(
+            ErrorCode.CAPTURE_CONFLICT,
+            f"{word} {taken.version} of {state} of {source.path} is another one than was captured under this number: "
+            "the source went back, and wrote it again. Capture it into another warehouse",
+        )

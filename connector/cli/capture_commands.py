@@ -1,0 +1,102 @@
+"""The command that keeps the past of a job's state."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from statestore.connector.cli import arguments as args
+from statestore.connector.cli.arguments import NONE, Selected
+from statestore.connector.terminal import form_of, say, show_line
+
+if TYPE_CHECKING:
+    from statestore.connector.capture.following import CaptureEvent, Following
+
+
+def capture(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A checkpoint of Spark, a job's checkpoints of Flink, or state of Kafka Streams. It stays as it is.",
+            show_default=False,
+            autocompletion=args.complete_path,
+        ),
+    ],
+    warehouse: Annotated[
+        str,
+        typer.Argument(
+            help="Where the stores are that keep its past.", show_default=False, autocompletion=args.complete_path
+        ),
+    ],
+    *,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="A state to capture; may be repeated (default: all).")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until SIGTERM or Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="How often to look for new versions.")] = "30s",
+    keep: Annotated[
+        str | None, typer.Option("--keep", help="Remove what ended longer ago than this.", show_default=False)
+    ] = None,
+    as_json: args.Json = False,
+    selected: Selected = NONE,
+) -> None:
+    """Keep the past of a job's state: each version of SOURCE becomes a version of stores in WAREHOUSE.
+
+    For example: statestore capture checkpoint warehouse --follow. Nothing is written to SOURCE. A capture that is
+    repeated goes on where it ended, and captures nothing twice.
+    """
+    from statestore.catalog.catalog import connect
+    from statestore.connector.capture.capture import captures_of
+    from statestore.connector.capture.following import Following
+    from statestore.connector.capture.looks import Looks, SourceAt
+    from statestore.connector.cli.argument_texts import duration
+    from statestore.formats.values.times import duration_ms
+
+    form = form_of(None, as_json)
+    wait = (duration_ms(duration(every), "--every") or 0) / 1000
+    kept = None if keep is None else duration_ms(duration(keep), "--keep")
+    looks = Looks(connect(warehouse), SourceAt(source, selected), state or None)
+    following = Following(looks, wait, kept)
+    if follow:
+        with _stopped_by_signals(following), following:
+            for event in following:
+                _show(event, form)
+        say("stopped; the next capture goes on from here")
+        return
+    found = captures_of(following, lambda event: _show(event, form) if form == "json" else None)
+    if form == "json":
+        return
+    for each in found.states:
+        say(f"{each.state}: {each}")
+
+
+@contextmanager
+def _stopped_by_signals(following: Following) -> Iterator[None]:
+    """Stop the capture by SIGTERM and Ctrl-C, after the commit that is under way; a second Ctrl-C ends it at once."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def stop(number: int, frame: object) -> None:
+        following.stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(event: CaptureEvent, form: str) -> None:
+    """Print an event as a line of JSON, or say it."""
+    if form == "json":
+        show_line(event.fields())
+        sys.stdout.flush()
+        return
+    say(str(event))
