@@ -33,7 +33,7 @@ import org.apache.flink.util.StringUtils;
  *
  * Usage: RunJob JOB --dir FOLDER --steps STEPS [--option value]...
  *
- * STEPS are separated by commas: emit:N (events), chk, full, canonical, native, finish (wait until a bounded source has
+ * STEPS are separated by commas: emit:N (events), flow:N (each 20 ms, until there is a file stop in the folder), chk, full, canonical, native, finish (wait until a bounded source has
  * ended), restart[:option=value;...] (cancel; start again from the last snapshot, with changed options), wait:MS (for
  * what Flink does by itself, such as to materialize the state of the changelog backend), positions (of the source in the
  * checkpoints that Flink took by itself, in positions.jsonl; the last ones are then kept).
@@ -87,6 +87,12 @@ public final class RunJob {
                     GatedSource.GATE.addAndGet(Long.parseLong(parts[1]));
                     for (int i = 0; i < GatedSource.splits; i++)
                         while (GatedSource.NEXT.get(i) < GatedSource.GATE.get()) pause();
+                    break;
+                case "flow": // events until somebody makes the file "stop"
+                    while (!Files.exists(folder.resolve("stop"))) {
+                        GatedSource.GATE.addAndGet(Long.parseLong(parts[1]));
+                        Thread.sleep(20);
+                    }
                     break;
                 case "finish":
                     cluster.triggerCheckpoint(id, CheckpointType.DEFAULT).get(); // subtasks wait for one before they finish
