@@ -304,9 +304,9 @@ class Catalog(NamedItems):
         ``create_store`` does.
         """
         runs = None if spark is None else runs_of(spark)
-        old_kind = self.locate(name)[1].kind
-        new_kind = kind or old_kind
-        check_rebuild(name, old_kind, new_kind)
+        found = self.locate(name)[1]
+        new_kind = kind or found.kind
+        check_rebuild(found, new_kind)
         if not self.location.is_local:
             from statestore.catalog.upkeep import store_objects
 

@@ -30,6 +30,7 @@ from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.record_input import record_batch
 from statestore.catalog.stores.store_handle import AutoCompact, StoreHandle
+from statestore.catalog.stores.versioned.captured_store import CapturedStore
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.error_codes import ErrorCode
@@ -67,6 +68,8 @@ def open_handle(
         return KeyedStore(storage, spec, read_only=read_only)
     if spec.kind == "versioned" and spec.serde == "kafka":
         return LiveVersionedStore(storage, spec, auto_compact=auto_compact, read_only=read_only)
+    if spec.captured is not None:
+        return CapturedStore(storage, spec, auto_compact=auto_compact, read_only=read_only)
     return HANDLES[spec.kind](storage, spec, auto_compact=auto_compact, read_only=read_only)
 
 

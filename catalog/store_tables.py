@@ -29,6 +29,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
@@ -60,6 +61,7 @@ class StoreTables:
     pinned: PinnedStores | None = field(default=None, kw_only=True, repr=False, compare=False)
     # What `stores_in` has found of the stores.
     known: Mapping[str, Found] | None = field(default=None, kw_only=True, repr=False, compare=False)
+    strict: bool = field(default=False, kw_only=True)
 
     def pin(self, pinned: PinnedStores | None = None) -> Self:
         if self.pinned is not None and pinned is None:
@@ -105,7 +107,7 @@ class StoreTables:
         if spec.kind == KEYED:
             store, _, state = (base, "", "") if base in self.stores else base.rpartition(".")
             return _shown(state_of(self._opening(store, storage, spec), storage, spec, state))
-        table = VersionedTable(storage, spec)
+        table = VersionedTable(storage, spec, strict=self.strict)
         table = table if self.pinned is None else table.at(self.pinned.log(base))
         return metadata_of(table, suffix) if suffix else table
 
@@ -116,6 +118,10 @@ class StoreTables:
         if keyed is not None:
             return TableInfo(keyed.info.kind, None)
         _, spec = self._located(name)
+        if spec.captured is not None:
+            captured = spec.captured
+            facts = {"captured_from": captured.path, "captured_state": captured.state}
+            return TableInfo(f"captured {captured.kind}", None, facts)
         return TableInfo(spec.kind, spec.history_retention if spec.windowing is None else spec.windowing.retention)
 
     def summary(self, name: str) -> TableSummary:
@@ -145,8 +151,8 @@ class StoreTables:
 
     @property
     def options(self) -> dict[str, str]:
-        """None: the tables of stores have no options."""
-        return {}
+        """None but strict: the tables of stores have no others."""
+        return {STRICT: "true"} if self.strict else {}
 
     def store_of(self, name: str) -> str | None:
         """Return the store that a name of a store or table means; None if no store has it."""

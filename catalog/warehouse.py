@@ -42,6 +42,7 @@ from statestore.formats.errors import (
     close_matches,
     shown,
 )
+from statestore.formats.notices import is_strict
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location, is_object_store, parse_location
@@ -326,6 +327,10 @@ def inspect(path: str | os.PathLike[str], **options: Any) -> Warehouse:
     return open_warehouse(path, engine_options_of("inspect", options))
 
 
+def _is_strict(options: Mapping[str, str] | None) -> bool:
+    return is_strict({name.lower(): value for name, value in (options or {}).items()})
+
+
 def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Warehouse:
     """Open the warehouse at ``path``, or one store as a warehouse of its tables, or the state of an engine.
 
@@ -336,6 +341,16 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     Raises NotFoundError PATH_NOT_FOUND, or NOTHING_HERE if the directory holds none of these; InvalidInputError
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
+    found = _open_warehouse(path, options)
+    if _is_strict(options):
+        from statestore.catalog.store_tables import StoreTables
+
+        if isinstance(found.held, StoreTables):
+            return replace(found, held=replace(found.held, strict=True))
+    return found
+
+
+def _open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> Warehouse:
     location = parse_location(path)
     options = options_at(location, options or {})
     served = served_states(location, options)
@@ -385,6 +400,15 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     the table that the engine's ``options`` select, or the only table, or with a name (`checkpoint/left`) one of
     several.
     """
+    found = _open_table(path, options)
+    if _is_strict(options):
+        from statestore.catalog.reads.versioned_table import VersionedTable
+
+        return replace(found, strict=True) if isinstance(found, VersionedTable) else found
+    return found
+
+
+def _open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> StateTable:
     location = parse_location(path)
     given = dict(options_at(location, options or {}))
     described = given if describe_only(given) else {}

@@ -15,6 +15,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_chunks import CHUNK_VERSIONS
 from statestore.catalog.log.version_rows import times_column, versions_table
+from statestore.catalog.reads.captured import shown_columns_of
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.errors import CorruptError, NotFoundError
@@ -54,7 +55,11 @@ def kept_versions_table(log_state: LogState) -> pa.Table:
 
 def schema_table(spec: StoreSpec) -> pa.Table:
     """Return one row per column: name, Spark type name, key or value."""
-    fields = [(f, "key") for f in spec.key] + [(f, "value") for f in spec.value]
+    if spec.captured is None:
+        fields = [(f, "key") for f in spec.key] + [(f, "value") for f in spec.value]
+    else:
+        shown = (field for part in shown_columns_of(spec) for field in part)
+        fields = [(field, "key" if field.name in spec.captured.key else "value") for field in shown]
     columns = [[f.name for f, _ in fields], [type_name(f.type) for f, _ in fields], [role for _, role in fields]]
     return pa.Table.from_arrays([pa.array(c, pa.string()) for c in columns], schema=SCHEMA_SCHEMA)
 

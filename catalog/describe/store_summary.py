@@ -21,6 +21,7 @@ from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
 from statestore.catalog.log.store_locations import own_bytes, tier_bytes
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.belief import SegmentWithClosures, newest_ends, with_closures
+from statestore.catalog.reads.captured import gap_in_words
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction_plan import is_due
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, run_vacuum
@@ -29,8 +30,10 @@ from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.values.times import format_time
 
 MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
+SHOWN_GAPS = 10  # the newest ones, of a captured store
 
 Found = TypeVar("Found")
 
@@ -82,7 +85,31 @@ def summarize(storage: Storage, spec: StoreSpec, seen: tuple[LogState, Lease | N
         writer=versions.writer_at(log_state.version),
         problems=tuple(problems),
         damaged=bool(damage),
+        notes=_notes(spec, log_state),
+        details=_details(spec, log_state),
     )
+
+
+def _notes(spec: StoreSpec, log_state: LogState) -> tuple[str, ...]:
+    """Return the remark that versions of a source are missing in the store."""
+    count = 0 if spec.captured is None else len(log_state.gaps)
+    if spec.captured is None or not count:
+        return ()
+    found = f"{count} gap{'' if count == 1 else 's'}"
+    return (f"{found} ({spec.captured.words[1]} that were gone before they could be captured)",)
+
+
+def _details(spec: StoreSpec, log_state: LogState) -> tuple[str, ...]:
+    """Return what is known of the versions of a source that the store keeps."""
+    captured, log = spec.captured, log_state.captured
+    if captured is None or log is None:
+        return ()
+    newest = log.newest
+    details = [f"newest captured {captured.words[0]}: {newest.version} of {format_time(newest.time)}"]
+    if newest.watermark is not None:
+        details.append(f"its watermark: {format_time(newest.watermark)}")
+    details += [f"gap: {gap_in_words(gap, captured)}" for gap in log_state.gaps[-SHOWN_GAPS:]]
+    return tuple(details)
 
 
 def _unless_damaged(damage: list[str], find: Callable[[], Found]) -> Found | None:

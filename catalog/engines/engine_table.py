@@ -343,6 +343,7 @@ def version_row(version: Version) -> dict[str, Any]:
         "version": version.number,
         "timestamp": version.time,
         "stream_time": version.stream_time,
+        "watermark": version.stream_time,
         "readable": version.readable,
         **version.facts,
     }

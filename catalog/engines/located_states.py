@@ -99,8 +99,8 @@ def one_state(location: Location, options: Mapping[str, str]) -> EngineStates | 
 
 
 def options_at(location: Location, options: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the options of a read without ``strict`` where no engine has state: stores of this project have no
-    notices."""
+    """Return the options of a read without ``strict`` where no engine has state: it is no option of an engine that is
+    not there, and tables of stores take it otherwise."""
     if STRICT not in map(str.lower, options) or engine_of_scheme(location.scheme) is not None:
         return options
     places = (location, location.parent) if location.path.strip("/") else (location,)

@@ -28,6 +28,9 @@ VERSIONS_SCHEMA = pa.schema(
         ("dropped", pa.int64()),
         ("bytes", pa.int64()),
         ("offsets", pa.string()),
+        ("watermark", TIME),
+        ("missing_from", pa.int64()),
+        ("missing_to", pa.int64()),
     ]
 )
 
@@ -46,7 +49,10 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def versions_table(log_state: LogState) -> pa.Table:
-    """Return one row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes."""
+    """Return one row per commit, oldest first: time, writer, transaction, stream time, rows, tombstones, bytes.
+
+    In a captured store with the offsets and the watermark of the source's version, and the versions missing before it.
+    """
     versions = log_state.versions
     transactions = list(versions.transaction)
     columns = [
@@ -58,9 +64,22 @@ def versions_table(log_state: LogState) -> pa.Table:
         pa.array([None if t is None else t[1] for t in transactions], pa.int64()),
         times_column(versions.stream_time.tolist(), versions.stream_time[0] if len(versions.stream_time) else None),
         *(pa.array(a) for a in (versions.rows, versions.tombstones, versions.closed, versions.dropped, versions.bytes)),
-        pa.nulls(len(versions.timestamp), pa.string()),
+        *_of_sources(log_state),
     ]
     return pa.Table.from_arrays(columns, schema=VERSIONS_SCHEMA)
+
+
+def _of_sources(log_state: LogState) -> list[pa.Array]:
+    """Return offsets, watermark, first and last missing version of each commit."""
+    if log_state.captured is None:  # without a look at each commit
+        return [pa.nulls(len(log_state.versions), field.type) for field in list(VERSIONS_SCHEMA)[-4:]]
+    sources = log_state.versions.source
+    missing = [None if source is None else source.missing for source in sources]
+    return [
+        pa.array([None if source is None else source.offsets for source in sources], pa.string()),
+        pa.array([None if source is None else source.watermark for source in sources], pa.int64()).cast(TIME),
+        *(pa.array([None if pair is None else pair[end] for pair in missing], pa.int64()) for end in (0, 1)),
+    ]
 
 
 def times_column(values: Sequence[int], unknown: int | None = None) -> pa.Array:

@@ -19,6 +19,7 @@ from statestore.catalog.log.leases import Lease, holding
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.arguments import Point
 from statestore.catalog.reads.belief import Piece, TimeRange, live_mask
+from statestore.catalog.reads.captured import has_own_key, shown_columns_of
 from statestore.catalog.reads.plan import CHUNK_ROWS, plan
 from statestore.catalog.reads.row_pairs import (
     Side,
@@ -39,6 +40,7 @@ from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.table_columns import unknown_column
+from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.comparison import has_maps
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
@@ -97,7 +99,8 @@ def difference(
     InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
     """
     if isinstance(table, VersionedTable) and not of_keys:
-        names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
+        key, value = shown_columns_of(table.spec)
+        names = _chosen(table.name, table.row_key or table.key_columns, [*_further(table, key), *value.names], columns)
         schema = _schema(table.schema(Query()), names)
         planned = table.for_plan()
         points = tuple(_stated(planned, point) for point in (old, new))
@@ -231,10 +234,16 @@ def _schema(shown: pa.Schema, names: Columns) -> pa.Schema:
 # Stores
 
 
+def _further(table: VersionedTable, key: pa.Schema) -> list[str]:
+    """Return columns of keys that do not tell the rows apart, as rows are compared."""
+    return [name for name in key.names if name not in (table.row_key or table.key_columns)]
+
+
 def _stated(table: VersionedTable, point: Point) -> Point:
     """Return a point with its version. Raises the errors of a read."""
     query = table.repeatable(Query(version=point.version, as_of=point.as_of))
     assert query is not None, "a state at a moment"
+    table.notify(query, table.log_state())
     return replace(point, version=query.version)
 
 
@@ -258,13 +267,15 @@ def _of_store(
 ) -> Iterator[pa.RecordBatch]:
     """Check the points at once, and return an iterator that reads lazily."""
     windows = [window_of(files.spec.name, log_state, Query(version=p.version, as_of=p.as_of)) for p in points]
-    before, after = _only(files, log_state, windows, found)
+    is_keyed = files.spec.captured is None or bool(files.spec.captured.row_key)
+    before, after = _only(files, log_state, windows, found, None if is_keyed else names.keys)
     total = sum(len(item.rows) for item in (*before, *after))
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
+    compared = _compared if is_keyed else _as_bags
     batches = (
         batch
         for part in range(1 << bits)
-        for batch in _compared(
+        for batch in compared(
             _gather(files, before, names, part, bits), _gather(files, after, names, part, bits), names, schema
         )
     )
@@ -272,9 +283,16 @@ def _of_store(
 
 
 def _only(
-    files: SegmentFiles, log_state: LogState, windows: list[TimeRange], found: Callable[[int], None]
+    files: SegmentFiles,
+    log_state: LogState,
+    windows: list[TimeRange],
+    found: Callable[[int], None],
+    by: tuple[str, ...] | None,
 ) -> tuple[list[_Rows], list[_Rows]]:
-    """Return the rows that are valid at the first point only, and those that are valid at the second only."""
+    """Return the rows that are valid at the first point only, and those that are valid at the second only.
+
+    ``by`` are the columns that equal rows of a bag have in common, by which they are divided; None: the key.
+    """
     pieces = [_by_segment(plan(files, log_state, window, ())) for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
     for meta in log_state.segments:
@@ -289,7 +307,7 @@ def _only(
             rows = first + np.flatnonzero(ours & ~theirs)
             found(len(rows))
             if len(rows):
-                side.append(_Rows(meta, rows, _hashes(files, meta, rows)))
+                side.append(_Rows(meta, rows, _hashes(files, meta, rows, by)))
     return sides
 
 
@@ -309,11 +327,15 @@ def _live_rows(files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, 
     return live
 
 
-def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints) -> Hashes:
+def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints, by: tuple[str, ...] | None) -> Hashes:
     """Return the key hashes of these rows; the keys of about CHUNK_ROWS rows are in memory at a time."""
+    if by == ():
+        return np.zeros(len(rows), np.uint64)
     file = files.open_segment(meta)
     parts = [rows[at : at + CHUNK_ROWS] for at in range(0, len(rows), CHUNK_ROWS)]
-    return np.concatenate([hash_keys([file.take(name, part) for name in files.spec.key_names]) for part in parts])
+    if by is not None:
+        return np.concatenate([hash_keys([comparable(file.take(n, part)) for n in by]) for part in parts])
+    return np.concatenate([hash_keys([file.take(n, part) for n in files.spec.key_names]) for part in parts])
 
 
 def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, bits: int) -> Side:
@@ -328,6 +350,8 @@ def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, b
     for name in (*names.keys, *names.values):
         parts = [files.open_segment(r.meta).take(name, r.rows) for r in chosen]
         columns[name] = pa.concat_arrays([pa.array([], fields[name]), *parts])
+    if not has_own_key(spec) and names.keys:
+        return keyed_rows([columns[n] for n in names.keys], [columns[n] for n in names.values])
     hashes = np.concatenate([np.empty(0, np.uint64), *(r.hashes for r in chosen)])
     return Side([columns[n] for n in names.keys], [columns[n] for n in names.values], hashes)
 

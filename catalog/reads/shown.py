@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from statestore.catalog.reads.captured import shown_columns_of
 from statestore.formats.values.python_times import python_values
 from statestore.formats.values.times import format_duration, format_time
 from statestore.formats.values.types import shown_field
@@ -118,9 +119,12 @@ def store_title(spec: StoreSpec, storage: Storage) -> str:
 def columns_of(spec: StoreSpec) -> Facts:
     """Return the columns of keys and values, and how long they are kept."""
     kept = spec.history_retention if spec.windowing is None else spec.windowing.retention
-    facts = [("key", shown_columns(spec.key))]
-    if len(spec.value):
-        facts.append(("value", shown_columns(spec.value)))
+    key, value = shown_columns_of(spec)
+    facts = [("key", shown_columns(key))]
+    if len(value):
+        facts.append(("value", shown_columns(value)))
+    if spec.captured is not None:
+        facts.append(("captured from", f"{spec.captured.kind} {spec.captured.state!r} of {spec.captured.path}"))
     return facts if kept is None else [*facts, ("kept for", format_duration(kept))]
 
 

@@ -16,12 +16,14 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_rows import versions_table
 from statestore.catalog.reads.added_columns import CHANGE_COLUMNS, VERSION_COLUMN
 from statestore.catalog.reads.belief import BEGINNING, NOW, Piece, TimeRange, live_rows
+from statestore.catalog.reads.captured import has_own_key, hidden_columns, unknown_of
 from statestore.catalog.reads.key_versions import key_writers, newest_first
 from statestore.catalog.reads.plan import StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
+from statestore.formats.notices import notify
 from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable, check_number
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
@@ -39,6 +41,7 @@ class VersionedTable(StateTable):
 
     Splits are pinned to the version that ``splits`` resolved, so later commits do not disturb a running read. What
     reads a split needs the storage, the description and the split alone: neither the log nor ``store.json`` is read.
+    ``strict``: answers that may not be what a source had are refused (`statestore.formats.notices`).
     """
 
     is_columnar = has_log = True
@@ -49,9 +52,10 @@ class VersionedTable(StateTable):
     _seen: tuple[LogState, Lease | None] | None = field(default=None, repr=False, compare=False)
     # The state that alone is read, which all tables of the store in one warehouse share (`at`).
     _pinned: PinnedLog | None = field(default=None, repr=False, compare=False)
+    strict: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return VersionedTable, (self.storage, self.spec)
+        return VersionedTable, (self.storage, self.spec, None, None, self.strict)
 
     @property
     def name(self) -> str:
@@ -60,12 +64,12 @@ class VersionedTable(StateTable):
     @property
     def key_columns(self) -> tuple[str, ...]:
         """The columns that a user calls the key, without those that distinguish windows and sessions of one key."""
-        return tuple(self.spec.user_key.names)
+        return tuple(self.spec.user_key.names) if self.spec.captured is None else self.spec.captured.key
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """The key columns and those that distinguish windows and sessions of one key."""
-        return tuple(self.spec.key_names)
+        """The key columns and those that distinguish windows and sessions of one key; () for a captured bag."""
+        return tuple(self.spec.key_names) if self.spec.captured is None else self.spec.captured.row_key
 
     @property
     def identity(self) -> str:
@@ -155,6 +159,7 @@ class VersionedTable(StateTable):
             from statestore.catalog.reads.changes import plan_changes
 
             log_state, lease, query = _planned(self, query)
+            self.notify(query, log_state)
             return [replace(split, lease=lease) for split in plan_changes(self.files(), log_state, query)]
         pieces, window, lease = _pieces(self, query)
         return splits_of(pieces, window, lease=lease)
@@ -203,9 +208,13 @@ class VersionedTable(StateTable):
     def for_lookups(self, query: Query) -> tuple[LogState, Lease | None] | None:
         """Return the log state in which keys of a query can be looked up, with a lease on its files.
 
-        None for an earlier version than its newest one, and in an object store.
+        None for an earlier version than its newest one, in an object store, and for a state with another key than the
+        store.
         """
+        if not has_own_key(self.spec):
+            return None
         log_state, lease, query = _planned(self, query)
+        self.notify(query, log_state)
         version = check_version(self.name, log_state, query.version)
         return (log_state, lease) if self.files().is_local and version == log_state.version else None
 
@@ -238,8 +247,10 @@ class VersionedTable(StateTable):
         return not any(piece.cut or files.open_segment(piece.segment.meta).is_compressed for piece in split.pieces)
 
     def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, StoreSplit]] | None:
-        """Return splits by ranges of key hashes; None for changes, whose rows are not placed by key."""
-        if query.mode == "changes":
+        """Return splits by ranges of key hashes; None where rows are not placed by the key: changes, and a state with
+        another key than the store.
+        """
+        if query.mode == "changes" or not has_own_key(self.spec):
             return None
         self.splits(query)
         pieces, window, lease = _pieces(self, query)
@@ -301,6 +312,14 @@ class VersionedTable(StateTable):
         horizon = self.log_state().horizon
         return None if horizon is None else (horizon.version, horizon.time)
 
+    def notify(self, query: Query, log_state: LogState) -> None:
+        """Pass on why the answer of a captured store may not be what the source had. Raises NotFoundError
+        ROWS_UNCERTAIN in a strict table.
+        """
+        if self.spec.captured is not None:
+            subject = f"{self.name}, captured from {self.spec.captured.path}"
+            notify(subject, unknown_of(self.spec, log_state, query), strict=self.strict)
+
 
 def _checked(table: VersionedTable, query: Query) -> pa.Schema:
     """Return the schema of a query whose columns and filters the table has."""
@@ -312,14 +331,16 @@ def _checked(table: VersionedTable, query: Query) -> pa.Schema:
 
 def _columns(spec: StoreSpec, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
     """Return (columns shown if none are requested, further columns that can be requested)."""
-    rows = [f.with_nullable(True) for f in [*spec.key, *spec.value]]
+    hidden = hidden_columns(spec)
+    rows = [f.with_nullable(True) for f in [*spec.key, *spec.value] if f.name not in hidden]
+    further = [f.with_nullable(True) for f in [*spec.key, *spec.value] if f.name in hidden]
     interval = [pa.field("valid_from", TIME), pa.field("valid_to", TIME)]
     version = pa.field(VERSION_COLUMN, pa.int64())
     if query.mode == "changes":
-        return [*rows, *CHANGE_COLUMNS], []
+        return [*rows, *CHANGE_COLUMNS], further
     if query.mode == "history":
-        return [*rows, *interval, version], []
-    return [*rows, *interval], [version]
+        return [*rows, *interval, version], further
+    return [*rows, *interval], [*further, version]
 
 
 def _planned(table: VersionedTable, query: Query) -> tuple[LogState, Lease | None, Query]:
@@ -357,6 +378,7 @@ def _pieces(table: VersionedTable, query: Query) -> tuple[list[Piece], TimeRange
     """Return the pieces for a state or history, its times and version, and the lease that keeps the files of both."""
     log_state, lease, query = _planned(table, query)
     window = window_of(table.name, log_state, query)
+    table.notify(query, log_state)
     return plan(table.files(), log_state, window, query.filters), window, lease
 
 

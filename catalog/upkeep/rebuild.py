@@ -56,8 +56,17 @@ _OfKeys = Callable[[list[pa.Array]], Bools]
 _RowsOfSegment = tuple[SegmentWithClosures, Ints, Ints]  # rows of a segment, and their starts
 
 
-def check_rebuild(name: str, old: str, new: str) -> None:
-    """Raise UnsupportedError REBUILD_KIND if rows of one kind cannot become rows of the other."""
+def check_rebuild(spec: StoreSpec, new: str) -> None:
+    """Raise UnsupportedError REBUILD_KIND if rows of the store cannot become rows of another kind, or cannot be
+    replayed.
+    """
+    name, old = spec.name, spec.kind
+    if spec.captured is not None:
+        raise UnsupportedError(
+            ErrorCode.REBUILD_KIND,
+            f"store {name!r} keeps the versions of {spec.captured.path}, each as one commit, which a rebuild does not "
+            "keep; capture into another warehouse, or put the rows of its history into a new store",
+        )
     if old == KEYED:
         raise UnsupportedError(
             ErrorCode.REBUILD_KIND,

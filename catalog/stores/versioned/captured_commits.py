@@ -6,35 +6,31 @@ from typing import Literal
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.source_versions import SourceVersion
-from statestore.catalog.log.store_spec import Captured, StoreSpec
+from statestore.catalog.log.store_spec import Captured
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, ReadOnlyError
 from statestore.formats.values.times import format_time
 
 
-def check_capture(spec: StoreSpec, base: LogState, source: SourceVersion, after: int | Literal["any"] | None) -> None:
+def check_capture(
+    name: str, captured: Captured, base: LogState, source: SourceVersion, after: int | Literal["any"] | None
+) -> None:
     """Raise ConflictError VERSION_TAKEN unless ``after`` is the newest captured version of the store (None: there is
     none), InvalidInputError INVALID_COMMIT for a version that cannot follow it.
     """
-    if spec.captured is None:
-        raise InvalidInputError(
-            ErrorCode.INVALID_COMMIT,
-            f"store {spec.name!r} is not captured from a source, so it cannot hold version {source.version} of one; "
-            "capture into a store of its own",
-        )
-    word = spec.captured.words[0]
+    word = captured.words[0]
     newest = None if base.captured is None else base.captured.newest
     found = None if newest is None else newest.version
     if after not in (found, "any"):
         raise ConflictError(
             ErrorCode.VERSION_TAKEN,
-            f"store {spec.name!r}: {word} {source.version} was to follow {_called(word, after)}, and the newest that "
+            f"store {name!r}: {word} {source.version} was to follow {_called(word, after)}, and the newest that "
             f"was captured is {_called(word, found)}: another capture was first; go on from there",
         )
     if newest is not None and (source.version <= newest.version or source.time < newest.time):
         raise InvalidInputError(
             ErrorCode.INVALID_COMMIT,
-            f"store {spec.name!r}: {word} {source.version} of {format_time(source.time)} cannot follow {word} "
+            f"store {name!r}: {word} {source.version} of {format_time(source.time)} cannot follow {word} "
             f"{newest.version} of {format_time(newest.time)}; expected a later one, with a time that is no earlier",
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
 from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_chunks import NO_TIME
@@ -31,7 +30,7 @@ from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.pending_writes import records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.store_handle import AutoCompact, PutAllResult, check_transaction
-from statestore.catalog.stores.versioned.captured_commits import check_capture, not_writable
+from statestore.catalog.stores.versioned.captured_commits import not_writable
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_reads import VersionedReads
@@ -40,7 +39,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StorageError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
-from statestore.formats.values.times import MAX_MS, MIN_MS, TICK, Time, from_us, to_us
+from statestore.formats.values.times import MAX_MS, MIN_MS, Time, from_us, to_us
 
 Key = tuple[Any, ...]
 NEWEST_PUT = PutResult(True, None)
@@ -62,7 +61,6 @@ class NaturalVersionedStore(VersionedReads):
         self._mutex = threading.RLock()
         self._commits: SharedCommits[int] = SharedCommits()
         self._puts = self._latencies["put"]
-        self._is_captured = spec.captured is not None
         self._committed_us = self._log_state.stream_time_us  # no committed version begins later
         self._value_bytes = self._serde.value_bytes
         self._changelogs = Changelogs(
@@ -117,9 +115,8 @@ class NaturalVersionedStore(VersionedReads):
         put with an equal timestamp replaces. A put older than the newest timestamp that the store has seen minus the
         retention is refused and counted in ``dropped_records`` (KIP-889).
         """
-        if self._closed or self.read_only or self._is_captured:
+        if self._closed or self.read_only:
             self._check_writable()
-            self._check_not_captured()
         if perf_counter_ns() >= self._files.log.look_at:
             self._files.log.look()
         puts = self._puts
@@ -180,7 +177,6 @@ class NaturalVersionedStore(VersionedReads):
         batches, as they are read.
         """
         self._check_writable()
-        self._check_not_captured()
         accepted = refused = 0
         for batch in batches_of(data):
             records = record_batch(self.spec, batch)
@@ -277,46 +273,25 @@ class NaturalVersionedStore(VersionedReads):
                 self._changelogs.discard()
         self._commits.attempt = None
 
-    def write(
-        self,
-        data: Any,
-        mode: str = "append",
-        transaction: tuple[str, int] | None = None,
-        *,
-        source: SourceVersion | None = None,
-        after: int | Literal["any"] | None = "any",
-    ) -> int:
+    def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once, independent of this handle's pending writes; return the version.
 
         ``overwrite``: afterwards the current state is exactly these rows; keys that are not among them get a tombstone
         at the earliest of their timestamps, and history stays. The rows must not be older than the store's stream time.
-
-        ``source`` is the version of a source whose changes the rows are, which a captured store alone takes, and
-        ``after`` the one before it, after which they are the changes (None: they are the whole state). Raises
-        ConflictError VERSION_TAKEN if that is no longer the newest one here.
         """
         self._check_writable()
-        if source is None:
-            self._check_not_captured()
-        else:
-            source = replace(source, time=source.time // TICK * TICK)  # as coarse as the times of rows
         if not isinstance(mode, str) or mode not in ("append", "overwrite"):
             raise InvalidInputError(
                 ErrorCode.INVALID_MODE, f"write mode {shown(mode)}; expected 'append' or 'overwrite'"
             )
         table = self._records_of(data)
         checked = check_transaction(transaction)
+        return self._write(lambda base: self._table_change(base, table, mode, checked))
+
+    def _write(self, change: Callable[[LogState], Change | None]) -> int:
+        """Commit what ``change`` returns for the newest log state, beside the pending writes; return the version."""
         with self._mutex:
-            log_state = commit_change(
-                self._files,
-                self._log_state,
-                lambda base: (
-                    self._table_change(base, table, mode, checked)
-                    if source is None
-                    else self._capture(base, table, checked, source, after)
-                ),
-            )
-            return self._committed(log_state)
+            return self._committed(commit_change(self._files, self._log_state, change))
 
     def flush(self) -> None:
         """Make acknowledged writes survive the end of the machine, too."""
@@ -357,11 +332,6 @@ class NaturalVersionedStore(VersionedReads):
         batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
         return pa.Table.from_batches(batches, schema=self.spec.record_schema())
 
-    def _check_not_captured(self) -> None:
-        """Raise ReadOnlyError READ_ONLY for a store of which every commit is a version of a source."""
-        if self.spec.captured is not None:
-            raise not_writable(self.spec.name, self.spec.captured)
-
     def _take_in(self, batch: pa.RecordBatch) -> None:
         """Keep acknowledged records until the commit."""
         if batch.num_rows:
@@ -391,22 +361,6 @@ class NaturalVersionedStore(VersionedReads):
             return None
         self._advance(base)
         return append_change(self.spec, self._retention, self._observed_us, table, transaction)
-
-    def _capture(
-        self,
-        base: LogState,
-        table: pa.Table,
-        transaction: tuple[str, int] | None,
-        source: SourceVersion,
-        after: int | Literal["any"] | None,
-    ) -> Change | None:
-        if is_committed(base, transaction):
-            return None
-        check_capture(self.spec, base, source, after)
-        self._advance(base)
-        change = append_change(self.spec, self._retention, self._observed_us, table, transaction)
-        stream_time = source.time if change.stream_time is None else max(source.time, change.stream_time)
-        return replace(change, stream_time=stream_time, source=source)
 
     def _advance(self, log_state: LogState) -> int:
         if log_state is not self._log_state:
@@ -438,7 +392,8 @@ def write_parts(
     of them are too late, in place of the store's rule.
     """
     store._check_writable()
-    store._check_not_captured()
+    if store.spec.captured is not None:
+        raise not_writable(store.spec.name, store.spec.captured)
     checked = check_transaction(transaction)
     with store._mutex:
         judging = judge or partial(judge_parts, store.spec, store._stream_time)
