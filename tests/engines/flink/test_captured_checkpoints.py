@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from support.flink.followed import KEYS, STATES, VALUES, Followed, FollowedModel, FollowedRun, Rows, capture_beside
 from support.flink.running.java_project import class_path
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.formats.notices import StateStoreWarning
 
 RUNS = (
     Followed(seed=1, kills=2),
@@ -25,8 +28,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return class_path("jobs", tmp_path_factory.mktemp("programs"))
 
 
-def rows_in(warehouse: Path, state: str, commit: int) -> Rows:
-    found = statestore.inspect(warehouse).table(state).scan(version=commit).read_all().to_pylist()
+def rows_of(reader: pa.RecordBatchReader, state: str) -> Rows:
+    found = reader.read_all().to_pylist()
     rows = {tuple(row[name] for name in KEYS[state]): row[VALUES[state]] for row in found}
     assert len(rows) == len(found)
     return rows
@@ -44,15 +47,25 @@ def test_every_captured_checkpoint_is_the_state_of_the_job(followed: Followed, p
 
 
 def check_state(run: FollowedRun, warehouse: Path, state: str, followed: Followed) -> None:
-    versions = statestore.inspect(warehouse).table(state).versions().to_pylist()
-    captured = [row for row in versions if row["batch"] is not None]
+    """Compare each captured version with the model, by its commit and by its time, and the gaps with what was there."""
+    table = statestore.inspect(warehouse).table(state)
+    captured = [row for row in table.versions().to_pylist() if row["batch"] is not None]
     numbers = [row["batch"] for row in captured]
-    assert numbers == sorted(set(numbers)) and len(numbers) > followed.after // 3
-    missing = [range(row["missing_from"], row["missing_to"] + 1) for row in captured if row["missing_from"] is not None]
-    model = FollowedModel(followed.keys)
+    assert numbers == sorted(set(numbers)) and len(numbers) > followed.after // len(STATES)
+    before_gaps = {row["missing_from"] - 1 for row in captured if row["missing_from"] is not None}
+    model, gone = FollowedModel(followed.keys), []
     for row in captured:
         model.go_to(run.positions[row["batch"]])
-        assert rows_in(warehouse, state, row["version"]) == model.rows()[state], (state, row)
-    gaps = [number for each in missing for number in each if number > numbers[0]]
-    assert sorted([*numbers, *gaps]) == list(range(numbers[0], numbers[-1] + 1))
-    assert len(gaps) >= followed.stops
+        assert rows_of(table.scan(version=row["version"]), state) == model.rows()[state], row
+        _, written = run.seen.get(row["batch"], (0, None))
+        if written is not None:
+            with warnings.catch_warnings(record=True) as notices:
+                warnings.simplefilter("always")
+                assert rows_of(table.scan(as_of=written), state) == model.rows()[state], row
+            assert [each.category for each in notices] == [StateStoreWarning] * (row["batch"] in before_gaps), row
+        if row["missing_from"] is not None and row["batch"] > numbers[0]:
+            missing = range(row["missing_from"], row["missing_to"] + 1)
+            assert all(run.seen.get(each, (0, 0))[0] < row["timestamp"].timestamp() for each in missing)
+            gone += missing
+    assert sorted([*numbers, *gone]) == list(range(numbers[0], numbers[-1] + 1))
+    assert len(gone) >= followed.stops

@@ -10,9 +10,12 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from threading import Event, Thread
 from typing import Any
 
 from support.flink.running.job import PATIENCE_S, Job, output_of, started_job
@@ -83,14 +86,36 @@ class Followed:
         return Job("Followed", steps, (("keys", str(self.keys)), ("extra", extra), *self.options))
 
 
+@dataclass(eq=False)
+class Watch(Thread):
+    """Looks all the time which checkpoints are complete: ``seen`` are the moment (epoch seconds) at which each was there
+    last, and the time of its ``_metadata`` (epoch milliseconds).
+    """
+
+    folder: Path
+    seen: dict[int, tuple[float, int]] = field(default_factory=dict)
+    stop: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def run(self) -> None:
+        while not self.stop.wait(0.005):
+            for path in self.folder.glob("chk-*/_metadata"):
+                with suppress(FileNotFoundError):
+                    written = path.stat().st_mtime_ns // 10**6
+                    self.seen[int(path.parent.name.removeprefix("chk-"))] = time.time(), written
+
+
 @dataclass(frozen=True)
 class FollowedRun:
-    """The ``folder`` of the job's checkpoints, the ``positions`` of all that were complete, by number, and the last
-    moment (epoch nanoseconds) at which a capture was killed or ended by then.
+    """The ``folder`` of the job's checkpoints, the ``positions`` of all that were complete, by number, and what a
+    `Watch` has seen of them.
     """
 
     folder: Path
     positions: dict[int, int]
+    seen: dict[int, tuple[float, int]]
 
 
 def capture_beside(class_path: str, folder: Path, warehouse: Path, followed: Followed) -> FollowedRun:
@@ -98,6 +123,8 @@ def capture_beside(class_path: str, folder: Path, warehouse: Path, followed: Fol
     chance = Random(followed.seed)
     with started_job(class_path, folder, followed.job()) as job:
         place = _first_checkpoint(job, folder)
+        watch = Watch(place)
+        watch.start()
         for number in range(followed.kills):
             with _capture(place, warehouse, folder / f"capture-{number}.txt") as capture:
                 assert capture.stdout is not None
@@ -114,11 +141,13 @@ def capture_beside(class_path: str, folder: Path, warehouse: Path, followed: Fol
             capture.send_signal(signal.SIGTERM)
             capture.stdout.read()
             assert capture.wait(PATIENCE_S) == 0, (folder / "capture.txt").read_text()
+        watch.stop.set()
+        watch.join()
         (folder / "state" / "stop").touch()
         assert job.wait(PATIENCE_S) == 0, output_of(folder)
     lines = (folder / "state" / "positions.jsonl").read_text().splitlines()
     positions = {each["checkpoint"]: each["events"] for each in map(json.loads, lines)}
-    return FollowedRun(place, positions)
+    return FollowedRun(place, positions, watch.seen)
 
 
 def _capture(place: Path, warehouse: Path, log: Path) -> subprocess.Popen[str]:
