@@ -25,7 +25,7 @@ RUNS = (
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path("jobs", tmp_path_factory.mktemp("programs"))
+    return class_path("async", tmp_path_factory.mktemp("programs"))
 
 
 def rows_of(reader: pa.RecordBatchReader, state: str) -> Rows:
