@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.places.locations import Location, parse_location
+from statestore.formats.reader import Part as Part
+from statestore.formats.reader import Reader as Reader
 from statestore.formats.values.filters import Filter
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class StateInfo:
     in ``$schema``, by default key or value. ``has_past``: the state of each version is a `HoldsPast`. ``facts`` are
     shown by ``inspect``: the evidence of a guess, an operator's parallelism. ``operator`` is the operator of the job
     that keeps the state, or what the engine groups operators by (`statestore.formats.jobs`); None: not recorded.
+    ``number`` is the name of a column, in no schema, that `StateAt.rows` returns where it is asked for: the number
+    (int64) of a bag's row, in which no two rows of a key are equal at one time. None: the engine numbers no rows.
     """
 
     name: str
@@ -126,14 +130,6 @@ class FileFinding:
     version: int | None = None
 
 
-class Part(Protocol):
-    """A small picklable piece of the rows of one state."""
-
-    @property
-    def rows(self) -> int | None:
-        """Upper bound of the rows in it; None: unknown until it is read."""
-
-
 @dataclass(frozen=True)
 class WholePart:
     """All rows of a state that is read in one piece."""
@@ -149,25 +145,6 @@ class Placement(Protocol):
 
     def findings(self) -> Sequence[FileFinding]:
         """Return the files that hold rows which lookups do not find, once all rows were added."""
-
-
-class Reader:
-    """An object that reads files which a running engine may replace: a source, a state at a version, or changes."""
-
-    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        """The error to raise in place of ``error``, from a look at the directory as it is now; by default the same.
-
-        ``error`` is of a missing, shorter or unreadable file. VERSION_GONE says that the engine has replaced one of the
-        ``versions``, or any of the source's where none are given, by a newer one. The question is then asked again: of
-        the source opened anew, or of the same one where it is pinned, which from then on leaves out the lost version.
-        """
-        return error
-
-    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
-        """The error to raise in place of ``error``, with what can be read in spite of the damage; by default the
-        same.
-        """
-        return error
 
 
 class StateAt(Reader, ABC):
@@ -448,6 +425,14 @@ class Source(Reader, ABC):
         """
         return None
 
+    def written(self, state: str, version: Version, before: Version) -> Written | None:
+        """The rows that a version wrote, where ``before`` is the state that it began with, from its own files alone.
+
+        None where these say less than everything that changed, as by default: a version without a delta or a
+        changelog, or one between whose state and ``before`` are others. Both versions are then compared.
+        """
+        return None
+
     def difference_filters(self, state: str, old: int, new: int) -> Sequence[Filter]:
         """Filters that leave out only rows which are the same in two versions, by default none."""
         return ()
@@ -504,9 +489,6 @@ class Source(Reader, ABC):
 
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
         """A value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
-        return None
-
-    def written(self, state: str, version: Version, before: Version) -> Written | None:
         return None
 
     def missing_between(self, state: str, old: int, new: int) -> tuple[int, int] | None:

@@ -1,24 +1,50 @@
-"""What a version wrote to a state, from the files of that version alone."""
+"""Rows that one version of a state wrote, from the files of that version alone.
+
+An engine that keeps a delta or a changelog of each version tells with them what a version changed, at the cost of the
+change: no earlier file is read. The rows come in groups. A group is what the engine writes at once: the one row of a
+key, or all elements of a list, or one numbered row of a bag.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import Part, Reader
+from statestore.formats.reader import Part, Reader
 
 WRITE = "_write"
+"""The first column of `Written.rows`: what becomes of the group."""
+
 PUT, REMOVE, APPEND = range(3)
 
 
-class Written(Reader):
-    group: tuple[str, ...]
+class Written(Reader, ABC):
+    """The rows that a version of a state wrote.
+
+    After the version a group holds exactly its PUT rows, none where it has a REMOVE, and the rows that it held before
+    where it has neither; its APPEND rows follow these, in their order. A group has PUT rows or one REMOVE, never both.
+    What a group went through within the version is not told. A PUT may repeat the row that was there.
+    """
+
+    @property
+    @abstractmethod
+    def group(self) -> tuple[str, ...]:
+        """The columns by which groups are told from each other.
+
+        They are the row key; for a list its key; for a bag with `StateInfo.number` the key and the number.
+        """
 
     @abstractmethod
-    def parts(self) -> Sequence[Part]: ...
+    def parts(self) -> Sequence[Part]:
+        """Parts that together hold all rows. No group is in two of them."""
 
     @abstractmethod
-    def rows(self, part: Any) -> Iterator[pa.RecordBatch]: ...
+    def rows(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """Batches with the column WRITE (int8: PUT, REMOVE or APPEND) before those of the state.
+
+        The columns of `StateInfo.placement` are left out; that of `StateInfo.number` comes last. A REMOVE has the
+        columns of ``group``, others are null.
+        """

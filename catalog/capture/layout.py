@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.capture.storable_types import in_storable_type, storable
 from statestore.catalog.log.store_spec import Captured, StoreSpec
 from statestore.catalog.store_kinds import new_spec
 from statestore.formats.engine import Source, StateInfo
@@ -30,6 +31,7 @@ from statestore.formats.values.equal_hashes import numbered
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.types import RESERVED_COLUMNS, TIME, conform, make_schema
+from statestore.formats.values.wider_types import cast_wider
 
 ROW, COPY, PREFIX = "_row", "_copy", "state_"
 INSERT, DELETE = "insert", "delete"
@@ -69,13 +71,16 @@ class Layout:
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of the state in the columns of the store, null where the rows lack one.
 
-        With ``counted``, these have to be all rows of the state. Raises InvalidInputError WRONG_SCHEMA for a column of
-        another type, UnsupportedError CAPTURE_UNSUPPORTED where different rows have one hash.
+        Their types have to be those of the store, or narrower. With ``counted``, these have to be all rows of the
+        state. Raises UnsupportedError CAPTURE_UNSUPPORTED where different rows have one hash.
         """
         found = {}
         for name, stored_name in self.names:
             kind = self.schema.field(stored_name).type
-            found[stored_name] = rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
+            has = name in rows.schema.names
+            found[stored_name] = (
+                cast_wider(in_storable_type(rows.column(name)), kind) if has else pa.nulls(rows.num_rows, kind)
+            )
         if self.hashed:
             cells = [rows.column(name) for name in self.hashed]
             hashes = hash_keys([comparable(each, by_bits=not self.counted) for each in cells])
@@ -109,7 +114,7 @@ def captured_spec(source: Source, info: StateInfo, columns: pa.Schema, name: str
     shown = [field for field in columns if field.name not in info.placement]
     taken = {field.name.lower() for field in shown}
     names = {field.name: _free(field.name, taken) for field in shown}
-    fields = [field.with_name(names[field.name]) for field in shown]
+    fields = [pa.field(names[field.name], storable(field.type)) for field in shown]
     wanted = [names[each] for each in (info.row_key or (info.key if info.number is not None else ()))]
     is_key = bool(wanted) and not has_nulls and _can_be_key([each for each in fields if each.name in wanted])
     hidden = [] if is_key else [pa.field(ROW, pa.int64())]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pyarrow as pa
+
 from statestore.catalog.capture.version_records import NextVersion
 from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, NotFoundError
+from statestore.formats.replaced_versions import is_gone
 from statestore.formats.values.times import TICK
 
 APPLICATION = "capture:"
@@ -19,9 +24,11 @@ def transaction_of(spec: StoreSpec, version: int) -> tuple[str, int]:
     return f"{APPLICATION}{spec.captured.source}", version
 
 
-def next_version(source: Source, state: str, taken: SourceVersion | None) -> tuple[NextVersion, SourceVersion] | None:
-    """Return the oldest version after ``taken`` that can be read, and what its commit says of it; None if there is
-    none.
+def next_version(
+    source: Source, state: str, taken: SourceVersion | None
+) -> tuple[NextVersion, SourceVersion, pa.Schema] | None:
+    """Return the oldest version after ``taken`` that can be read, what its commit says of it, and its columns; None if
+    there is none.
 
     Raises ConflictError CAPTURE_CONFLICT where the source has another version under the number that was taken, or none
     that is as new, and NotFoundError TIME_NOT_KEPT for a version without a time.
@@ -33,20 +40,35 @@ def next_version(source: Source, state: str, taken: SourceVersion | None) -> tup
     if taken is not None:
         _check_goes_on(source, state, taken, kept[-1])
     numbers = [number for number in kept if taken is None or number > taken.version]
-    if not numbers:
+    begun = _begun(source, state, numbers) if taken is None else numbers[:1]
+    if not begun:
         return None
-    version = next(iter(source.versions(state, numbers[:1])))
+    columns = source.at(state, begun[0]).schema
+    version = next(iter(source.versions(state, begun)))
     if version.time is None:
         raise source.no_time(state, version.number)
     before = None if taken is None else Version(taken.version, taken.time, stream_time=taken.watermark)
-    missing = _missing(source, state, taken, version.number)
+    missing = _missing(source, state, taken, version.number) if begun == numbers[:1] else None
     # A clock that was set back: the version took effect when it came, which is not before the one that it follows.
     moment = version.time if taken is None else max(version.time, taken.time)
     offsets = version.facts.get("offsets")
     said = SourceVersion(
         version.number, moment, version.stream_time, None if offsets is None else str(offsets), missing
     )
-    return NextVersion(source, state, version, moment, before, missing is None), said
+    return NextVersion(source, state, version, moment, before, missing is None), said, columns
+
+
+def _begun(source: Source, state: str, numbers: Sequence[int]) -> Sequence[int]:
+    """Return the first of these versions that has the state, which a job may have got later; none where none has it."""
+    for number in numbers:
+        try:
+            source.at(state, number)
+        except NotFoundError as error:
+            if is_gone(error) or number == numbers[-1]:
+                raise
+            continue
+        return [number]
+    return []
 
 
 def versions_behind(source: Source, state: str, taken: SourceVersion | None) -> int:

@@ -9,17 +9,19 @@ import pyarrow.compute as pc
 
 from statestore.catalog.capture.layout import DELETE, captured_spec, layout_of
 from statestore.catalog.capture.next_version import next_version, transaction_of, versions_behind
+from statestore.catalog.capture.storable_types import storable
 from statestore.catalog.capture.version_records import records_of_version
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
+from statestore.catalog.stores.versioned.captured_store import CapturedStore
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.places.held_tables import held_rows
 from statestore.formats.values.types import normal_type
+from statestore.formats.values.wider_types import widest_type
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Step:
 
 def open_captured(
     catalog: Catalog, name: str, source: Source, state: str, *, has_nulls: bool = False
-) -> NaturalVersionedStore | None:
+) -> CapturedStore | None:
     """Return the store that captures a state, open; a new one where there is none; None where the state has no version
     yet. ``has_nulls``: in a new store a key may have nulls.
 
@@ -56,7 +58,7 @@ def open_captured(
         except NotFoundError:
             return None
         try:
-            made: NaturalVersionedStore = catalog.create_described(_new_spec(source, state, name, has_nulls=has_nulls))
+            made: CapturedStore = catalog.create_described(_new_spec(source, state, name, has_nulls=has_nulls))
             return made
         except InvalidInputError as raced:  # another capture has made it meanwhile
             if raced.code != ErrorCode.STORE_EXISTS:
@@ -70,11 +72,11 @@ def open_captured(
             f"store {name!r} of {catalog.location} keeps {holds}, not {state} of {source.path} ({source.identity}); "
             "capture into another warehouse",
         )
-    opened: NaturalVersionedStore = catalog.open_store(name)
+    opened: CapturedStore = catalog.open_store(name)
     return opened
 
 
-def capture_next(store: NaturalVersionedStore, source: Source) -> Step | None:
+def capture_next(store: CapturedStore, source: Source) -> Step | None:
     """Capture the oldest version of a source that the store does not have yet; None if there is none.
 
     Where another capture commits the same version first, the newest that this store has is looked at again. Raises
@@ -82,15 +84,13 @@ def capture_next(store: NaturalVersionedStore, source: Source) -> Step | None:
     what is left. Raises ConflictError CAPTURE_CONFLICT, InvalidInputError INCOMPATIBLE_STATE for columns that the store
     does not have, and the errors of the source.
     """
-    captured = store.spec.captured
-    assert captured is not None, "a store that captures a state"
+    captured = store.captured
     while True:
         taken = newest_captured(store)
         found = next_version(source, captured.state, taken)
         if found is None:
             return None
-        wanted, said = found
-        columns = wanted.at.schema
+        wanted, said, columns = found
         _check_columns(store.spec, source, captured.state, columns, said.version)
         layout = layout_of(store.spec, columns.names)
         records = held_rows(layout.record_schema, records_of_version(table_of(store), layout, wanted))
@@ -109,13 +109,13 @@ def capture_next(store: NaturalVersionedStore, source: Source) -> Step | None:
         return Step(said, commit, records.num_rows - removed, removed, size, behind)
 
 
-def table_of(store: NaturalVersionedStore) -> VersionedTable:
+def table_of(store: CapturedStore) -> VersionedTable:
     """Return the table of a captured store."""
     assert isinstance(store.table, VersionedTable)
     return store.table
 
 
-def newest_captured(store: NaturalVersionedStore) -> SourceVersion | None:
+def newest_captured(store: CapturedStore) -> SourceVersion | None:
     """Return the newest version of its source that a store has, from the newest version of its log."""
     captured = table_of(store).log_state().captured
     return None if captured is None else captured.newest
@@ -124,9 +124,7 @@ def newest_captured(store: NaturalVersionedStore) -> SourceVersion | None:
 def _new_spec(source: Source, state: str, name: str, *, has_nulls: bool) -> StoreSpec:
     """Return the description of a store for a state."""
     info = source.info(state)
-    columns = source.at(state, source.kept(state)[0]).schema
-    shared = source.shared_schema(state)
-    fields = pa.schema([shared.field(n) if n in shared.names else columns.field(n) for n in columns.names])
+    fields = source.shared_schema(state)
     return captured_spec(source, info, fields, name, has_nulls=has_nulls)
 
 
@@ -139,8 +137,9 @@ def _check_columns(spec: StoreSpec, source: Source, state: str, columns: pa.Sche
         if field.name in info.placement:
             continue
         stored = names.get(field.name)
-        kind = normal_type(field.type, f"column {field.name!r} of {state}")
-        if stored is not None and own.field(stored).type == kind:
+        kind = normal_type(storable(field.type), f"column {field.name!r} of {state}")
+        wider = None if stored is None else widest_type(own.field(stored).type, kind)
+        if wider is not None and stored is not None and normal_type(wider, stored) == own.field(stored).type:
             continue
         has = "no such column" if stored is None else f"{own.field(stored).type} there"
         raise UnsupportedError(

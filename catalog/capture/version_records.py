@@ -24,6 +24,7 @@ from statestore.catalog.reads.row_pairs import Side, differences, keyed_rows, ot
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.engine import Source, StateAt, Version
 from statestore.formats.kernels.arrays import OPEN, Hashes, Ints
+from statestore.formats.notices import notices_to
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
@@ -94,9 +95,8 @@ def _written(table: VersionedTable, layout: Layout, wanted: NextVersion, written
     number = _number_in_group(layout, written)
     with reading(written, wanted.state, [wanted.version.number]):
         for part in written.parts():
-            for batch in written.rows(part):
-                if not batch.num_rows:
-                    continue
+            batches = (batch for batch in written.rows(part) if batch.num_rows)
+            for batch in batches if number is None else _whole(batches):
                 kinds = batch.column(WRITE).to_numpy(zero_copy_only=False)
                 if number is None:
                     yield from _puts(_stored_where(layout, batch, kinds == PUT), wanted)
@@ -122,6 +122,13 @@ def _number_in_group(layout: Layout, written: Written) -> str | None:
     return left[0] if left else None
 
 
+def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches as one, if there are any."""
+    found = list(batches)
+    if found:
+        yield _one(pa.Table.from_batches(found))
+
+
 def _stored_where(layout: Layout, batch: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
     return layout.stored(batch if chosen.all() else batch.filter(pa.array(chosen)))
 
@@ -136,7 +143,7 @@ def _of_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of whole groups, such as lists: what they have now, and the end of rows that they had.
 
-    ``number`` is the column that numbers the rows of a group. All writes to a group are in one batch.
+    ``number`` is the column that numbers the rows of a group. All writes to a group have to be in the batch.
     """
     names = [name for name in layout.key.names if name != number]
     stored = layout.stored(_with_numbers(batch, layout))
@@ -331,7 +338,9 @@ def _known_past(table: VersionedTable, layout: Layout) -> tuple[Hashes, Hashes]:
     planned = table.for_plan()
     query = Query(columns=(*layout.schema.names, "valid_from", "valid_to"), mode="history")
     rows, ends = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-    for split in planned.splits(query):
+    with notices_to(lambda text: None):  # of gaps, which are no news here
+        splits = planned.splits(query)
+    for split in splits:
         for batch in planned.read(split, query):
             stored = batch.select(layout.schema.names)
             rows.append(_row_hashes(stored, _micros(batch.column("valid_from"), OPEN)))

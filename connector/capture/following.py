@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from statestore.catalog.capture.step import newest_captured, table_of
-from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
+from statestore.catalog.stores.versioned.captured_store import CapturedStore
 from statestore.connector.capture.looks import CapturedVersion, Looks
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, StorageError
@@ -150,7 +150,7 @@ class Following:
                 yield CaptureEvent("expired", state, store.spec.name, time=before, commit=commit)
 
 
-def _kept_from(store: NaturalVersionedStore) -> int:
+def _kept_from(store: CapturedStore) -> int:
     """Return the moment from which on a store has its past, epoch milliseconds."""
     log_state = table_of(store).log_state()
     begins = 0 if log_state.captured is None else log_state.captured.begins

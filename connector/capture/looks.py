@@ -10,7 +10,7 @@ from statestore.catalog.capture.next_version import versions_behind
 from statestore.catalog.capture.step import Step, capture_next, newest_captured, open_captured
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.engines.engine_states import EngineStates
-from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
+from statestore.catalog.stores.versioned.captured_store import CapturedStore
 from statestore.catalog.warehouse import open_warehouse
 from statestore.formats.engine import Opening, Source
 from statestore.formats.error_codes import ErrorCode
@@ -65,7 +65,7 @@ class Looks:
     catalog: Catalog
     found: SourceAt
     chosen: Sequence[str] | None = None
-    stores: dict[str, NaturalVersionedStore] = field(default_factory=dict)
+    stores: dict[str, CapturedStore] = field(default_factory=dict)
 
     def look(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[CapturedVersion]:
         """Capture the versions that can be read and are new, oldest first, all states in turn, and yield each.
@@ -141,7 +141,7 @@ class Looks:
             step = capture_next(store, source)
         return None if step is None else CapturedVersion(state, store.spec.name, source.version_words, step)
 
-    def _store(self, source: Source, state: str) -> NaturalVersionedStore | None:
+    def _store(self, source: Source, state: str) -> CapturedStore | None:
         if state not in self.stores:
             found = open_captured(self.catalog, self._name(source, state), source, state)
             if found is None:
@@ -149,7 +149,7 @@ class Looks:
             self.stores[state] = found
         return self.stores[state]
 
-    def _store_with_nulls(self, source: Source, state: str) -> NaturalVersionedStore:
+    def _store_with_nulls(self, source: Source, state: str) -> CapturedStore:
         """Return a new store in the place of one without a version, whose keys cannot have nulls."""
         name = self._name(source, state)
         self.stores.pop(state).close()

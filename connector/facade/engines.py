@@ -35,8 +35,13 @@ from statestore.formats.jobs import Job, JobInput, KeyedOperator, OperatorState,
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, open_location
 from statestore.formats.values.filters import Filter, mask
+from statestore.formats.written import APPEND, PUT, REMOVE, WRITE, Written
 
 __all__ = [
+    "APPEND",
+    "PUT",
+    "REMOVE",
+    "WRITE",
     "CopiedFile",
     "DeltaPart",
     "EditOptions",
@@ -68,6 +73,7 @@ __all__ = [
     "Target",
     "Version",
     "WholePart",
+    "Written",
     "mask",
     "open_location",
 ]

@@ -72,11 +72,14 @@ class SeenState:
 class WrittenStates(Written):
     """What a keyed state at ``new`` has that it had not before; ``old`` is None where its files are gone."""
 
-    group: tuple[str, ...]
     origin: Origin = field(repr=False, compare=False)
     old: KeyedAt | None
     new: KeyedAt
     found: tuple[NewTables | ComparedSubtask, ...]
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        return tuple(name for name in self.new.form.row_key if name != POSITION)
 
     @property
     def schema(self) -> pa.Schema:
@@ -158,8 +161,7 @@ def written_since(origin: Origin, seen: SeenState | None, old: StateAt | None, n
             parts.append(ComparedSubtask(subtask))
         elif found:
             parts.append(NewTables(subtask, found))
-    group = tuple(name for name in new.form.row_key if name != POSITION)
-    return WrittenStates(group, origin, old if isinstance(old, KeyedAt) else None, new, tuple(parts))
+    return WrittenStates(origin, old if isinstance(old, KeyedAt) else None, new, tuple(parts))
 
 
 def _handles(at: KeyedAt) -> tuple[RocksHandle, ...]:

@@ -8,7 +8,7 @@ import pytest
 from support.paths import ROOT
 
 import statestore
-from statestore.formats import edits, engine
+from statestore.formats import edits, engine, written
 
 PAGE = (ROOT / "docs" / "engines.md").read_text("utf-8")
 MUST = "must be written"
@@ -33,6 +33,7 @@ def listed(title: str) -> dict[str, bool]:
         ("Of `StateAt`", engine.StateAt, object),
         ("Rows that say when they were valid", engine.HoldsPast, engine.StateAt),
         ("Changes that the engine keeps", engine.DeltaPart, object),
+        ("Rows that one version wrote", written.Written, object),
         ("Edits", edits.EditPlan, object),
         ("Rows that move between tasks", edits.MovedRows, object),
         ("Rows that are moved as they are", edits.StoredSide, object),

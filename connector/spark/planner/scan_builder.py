@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from statestore.catalog.reads.captured import has_own_key
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.spark.filters import NotTranslated, filter_of, limits_of, reference
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, schema_of
 from statestore.connector.spark.planner.aggregation import (
@@ -116,10 +118,12 @@ class TableScanBuilder(JavaObject):
     def _unique(self) -> str | None:
         """The key of one column, whose values differ for Spark as they do here; None where there is no such column.
 
-        Stores with a log have no null in their keys.
+        The keys of stores have no nulls; a captured state may have others than its store.
         """
-        key = self._table.row_key
-        if not self._table.has_log or self._query.mode != "state" or len(key) != 1 or key[0] not in self._whole.names:
+        table, key = self._table, self._table.row_key
+        if not isinstance(table, VersionedTable) or not has_own_key(table.spec):
+            return None
+        if self._query.mode != "state" or len(key) != 1 or key[0] not in self._whole.names:
             return None
         return key[0] if is_plain(self._whole[key[0]].dataType) else None
 

@@ -53,7 +53,8 @@ def check_state(run: FollowedRun, warehouse: Path, state: str, followed: Followe
     numbers = [row["batch"] for row in captured]
     assert numbers == sorted(set(numbers)) and len(numbers) > followed.after // len(STATES)
     before_gaps = {row["missing_from"] - 1 for row in captured if row["missing_from"] is not None}
-    model, gone = FollowedModel(followed.keys), []
+    model = FollowedModel(followed.keys)
+    gone: list[int] = []
     for row in captured:
         model.go_to(run.positions[row["batch"]])
         assert rows_of(table.scan(version=row["version"]), state) == model.rows()[state], row

@@ -66,7 +66,11 @@ class FollowedModel:
 
 @dataclass(frozen=True)
 class Followed:
-    """A run of the job, which takes a checkpoint each ``interval`` ms and keeps the last ``retained``."""
+    """A run of the job, which takes a checkpoint each ``interval`` ms and keeps the last ``retained``.
+
+    ``kills`` captures are killed, and the last one ends after so many events as ``after`` says. After some of the
+    kills, ``stops``, nobody captures for longer than the job keeps a checkpoint.
+    """
 
     seed: int
     kills: int
@@ -74,9 +78,7 @@ class Followed:
     interval: int = 300
     retained: int = 2
     after: int = 3
-    """Lines of events that the capture which nobody kills writes."""
     stops: int = 0
-    """How often nobody captures for longer than the job keeps checkpoints."""
     options: tuple[tuple[str, str], ...] = ()
 
     def job(self) -> Job:
@@ -88,8 +90,8 @@ class Followed:
 
 @dataclass(eq=False)
 class Watch(Thread):
-    """Looks all the time which checkpoints are complete: ``seen`` are the moment (epoch seconds) at which each was there
-    last, and the time of its ``_metadata`` (epoch milliseconds).
+    """Looks all the time which checkpoints are complete: ``seen`` has the moment (epoch seconds) at which each was
+    there last, and the time of its ``_metadata`` (epoch milliseconds).
     """
 
     folder: Path
@@ -165,7 +167,7 @@ def _pause(process: subprocess.Popen[Any], seconds: float) -> None:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         return
-    raise AssertionError(f"{process.args} ended with {process.returncode}")
+    raise AssertionError(f"{process.args!r} ended with {process.returncode}")
 
 
 def _complete(place: Path) -> set[int]:
