@@ -30,6 +30,7 @@ from statestore.formats.places.kept_results import kept_result
 from statestore.formats.rocksdb.flushed_files import flushed_since
 from statestore.formats.rocksdb.kept_tables import BYTES_OF_A_TABLE, kept_families
 from statestore.formats.rocksdb.manifest import FamilyFiles, TableEntry
+from statestore.formats.rocksdb.plain_tables import opened_files
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.written_entries import WrittenEntries, written_entries
@@ -183,15 +184,22 @@ def _gained(seen: SeenState, new: KeyedAt, subtask: int) -> tuple[TableEntry, ..
         found = after.families.get(family)
         if found is None or any(file.name not in has for file in found.files):
             return None
+        gained: tuple[TableEntry, ...] | None = tuple(
+            file for file in found.files if had.get(file.name) != has[file.name]
+        )
         if not all(has.get(name) == place for name, place in had.items()):
             before = _tables(seen.files, seen.number, seen.handles[subtask])
             files = () if family not in before.families else before.families[family].files
             if any(has.get(file.name) != had.get(file.name) for file in files):
                 where, filtered = new.files_of.path, new.form.has_ttl
-                return flushed_since(before.listing, after.listing, found, where, filtered=filtered)
+                gained = flushed_since(before.listing, after.listing, found, where, filtered=filtered)
+        if gained and new.files_of.folder.is_local:
+            names = [file.name for file in gained]
+            with opened_tables(new.files_of, handle, names) as directory, opened_files(directory, gained, DELIMITER):
+                return gained  # they are of forms that are read
     except (Unreadable, StateStoreError):  # a read of the state says so
         return None
-    return tuple(file for file in found.files if had.get(file.name) != has[file.name])
+    return gained
 
 
 def _places(files: SnapshotFiles, handle: RocksHandle) -> Mapping[str, object]:
