@@ -66,7 +66,6 @@ if TYPE_CHECKING:  # what edits alone need is loaded by them
     from statestore.formats.flink.edit_plan import FlinkEditPlan
 
 SLICE_BYTES = 64 << 20
-_FIRST_CHECKPOINT = 1
 _MOST_OPENED = 4
 _opened: dict[bytes, FlinkSource] = {}  # sources that came with tasks, by a digest of what they are
 
@@ -245,9 +244,8 @@ class FlinkSource(Source):
         return at
 
     def is_origin(self, state: str) -> bool:
-        """Whether rows began with the oldest snapshot: those of checkpoint 1 did, which only a job without a past
-        takes; before others there may have been more."""
-        return self.refs[0][0] == _FIRST_CHECKPOINT and self.kept(state)[0] == _FIRST_CHECKPOINT
+        """Whether rows began with the oldest snapshot: never known, for earlier checkpoints may have been removed."""
+        return False
 
     def shared_schema(self, state: str) -> pa.Schema:
         ats = [self.at(state, number) for number in self.kept(state)]
