@@ -281,7 +281,7 @@ STATEMENTS = """
 GAP = 15
 
 
-def ended_windows(until: int) -> dict[tuple[str, str], list[int]]:
+def ended_windows(until: int, statements: str) -> dict[tuple[str, str], list[int]]:
     """The windows that end before event 90, by operator, key and bounds, as if their state had always been edited."""
     found: dict[tuple[str, str], list[int]] = {}
     for number in range(KEYS):
@@ -289,6 +289,8 @@ def ended_windows(until: int) -> dict[tuple[str, str], list[int]]:
         found["tumbling", f"k{number} 0-60000"] = ids
         ids = [each for each in ids if each < until]
         found["sessions", f"k{number} {1000 * ids[0]}-{1000 * (ids[-1] + GAP)}"] = ids
+    if not statements:
+        return found
     del found["sessions", "k0 0-55000"]
     found["tumbling", "k0 0-60000"] = [50]
     found["tumbling", "k1 0-60000"] = [1, 21, 41, 51]
@@ -296,6 +298,18 @@ def ended_windows(until: int) -> dict[tuple[str, str], list[int]]:
     found["tumbling", "k99 0-60000"] = [7, 8]
     found["sessions", "k99 2000-17000"] = [8, 9]
     return found
+
+
+def operator_state(until: int, statements: str) -> tuple[list[int], list[str], dict[str, int]]:
+    """The elements of both lists and the rules, as if they had always been edited."""
+    split, union = {*range(until)}, {f"t{each}" for each in range(0, until, 3)}
+    rules = {f"rule-{number}": number for number in range(9)}
+    if statements:
+        split = split - {3, 4, 5, 17} | {777, 778, 5000}
+        union = union - {"t9"} | {"new"}
+        rules |= {"rule-2": 22, "rule-new": 33}
+        del rules["rule-1"]
+    return sorted(split), sorted(union), rules
 
 
 def whole_windows(source: FlinkSource) -> dict[str, int]:
@@ -346,19 +360,23 @@ class Place:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "then", "project"),
+    ("kind", "options", "then", "project", "statements"),
     [
-        ("canonical", {"backend": "rocksdb"}, {"backend": "hashmap"}, "jobs"),
-        ("chk", {"backend": "hashmap", "compress": "true"}, {"backend": "hashmap", "parallelism": "3"}, "jobs"),
-        ("chk", {"backend": "rocksdb"}, {"backend": "rocksdb", "parallelism": "3"}, "object_stores"),
+        ("canonical", ROCKS, HEAP, "jobs", STATEMENTS),
+        ("chk", {**HEAP, "compress": "true"}, {**HEAP, **WIDER}, "jobs", STATEMENTS),
+        ("chk", ROCKS, {**ROCKS, **WIDER}, "object_stores", STATEMENTS),
+        ("chk", {**HEAP, "compress": "true"}, {**HEAP, **WIDER}, "jobs", ""),
+        ("native", ROCKS, {**ROCKS, **WIDER}, "jobs", ""),
+        ("chk", ROCKS, {**ROCKS, **WIDER}, "object_stores", ""),
     ],
-    ids=["canonical", "checkpoint", "checkpoint in S3"],
+    ids=["canonical", "checkpoint", "checkpoint in S3", "copied checkpoint", "copied native", "copied from S3"],
 )
 def test_windows_and_operator_state_go_on(
     kind: str,
     options: dict[str, str],
     then: dict[str, str],
     project: str,
+    statements: str,
     programs: Callable[[str, str], str],
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -372,7 +390,8 @@ def test_windows_and_operator_state_go_on(
     first = run_job(jars, place.folder / "first", Job("EditedParts", f"emit:{until},{kind}", start))
     before, target = tree(first.snapshots[-1].folder.parent), place.folder / "target"
     with statestore.edit(place.ours(first.snapshots[-1].folder), place.ours(target)) as edit:
-        edit.sql(STATEMENTS)
+        if statements:
+            edit.sql(statements)
     assert whole_windows(source_at(place.ours(target))) == {"tumbling": KEYS, "sessions": KEYS}
 
     start = (*then.items(), *place.options("second").items(), ("from", place.of_flink(target)))
@@ -385,13 +404,10 @@ def test_windows_and_operator_state_go_on(
             ended[row["operator"], f"{row['key']} {row['state'].removeprefix('ended-')}"] = row["value"]
         else:
             found.setdefault(row["state"], []).append(row["value"])
-    assert ended == ended_windows(until)
-    split = sorted(each for part in found["restored-split"] for each in part)
-    assert split == sorted({*range(until), 777, 778, 5000} - {3, 4, 5, 17})
-    texts = sorted({f"t{each}" for each in range(0, until, 3)} - {"t9"} | {"new"})
+    assert ended == ended_windows(until, statements)
+    elements, texts, rules = operator_state(until, statements)
+    assert sorted(each for part in found["restored-split"] for each in part) == elements
     subtasks = int(then.get("parallelism", "2"))
     assert len(found["restored-union"]) == subtasks and all(sorted(each) == texts for each in found["restored-union"])
-    rules = {f"rule-{number}": number for number in range(9)} | {"rule-2": 22, "rule-new": 33}
-    del rules["rule-1"]
     assert all(dict(each["$map"] if isinstance(each, dict) else each) == rules for each in found["seen"])
     assert whole_windows(source_at(place.ours(second.snapshots[-1].folder)))["sessions"] == KEYS
