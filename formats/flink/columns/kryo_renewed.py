@@ -246,7 +246,8 @@ def _time_of_fields(value: int) -> bytes:
     second = value // _SECOND
     if not 0 <= value < _DAY:
         raise ValueError("no time of a day")
-    return bytes([second // 3600, second // 60 % 60]) + varint_bytes(_zigzag(value % _SECOND, 32)) + bytes([second % 60])
+    front = bytes([second // 3600, second // 60 % 60])
+    return front + varint_bytes(_zigzag(value % _SECOND, 32)) + bytes([second % 60])
 
 
 def _character(value: str, form: str) -> bytes:
