@@ -481,6 +481,10 @@ def rows_table(path: str | os.PathLike[str]) -> VersionedTable:
         raise ReadOnlyError(
             ErrorCode.READ_ONLY, f"{location} is read-only: metadata of a store, or the state of a query"
         )
+    if table.spec.captured is not None:
+        from statestore.catalog.stores.versioned.captured_commits import not_writable
+
+        raise not_writable(table.name, table.spec.captured)
     return table
 
 

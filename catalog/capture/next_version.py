@@ -25,10 +25,10 @@ def transaction_of(spec: StoreSpec, version: int) -> tuple[str, int]:
 
 
 def next_version(
-    source: Source, state: str, taken: SourceVersion | None
+    source: Source, state: str, taken: SourceVersion | None, since: int | None = None
 ) -> tuple[NextVersion, SourceVersion, pa.Schema] | None:
     """Return the oldest version after ``taken`` that can be read, what its commit says of it, and its columns; None if
-    there is none.
+    there is none. Where nothing was taken, versions before ``since`` are left out.
 
     Raises ConflictError CAPTURE_CONFLICT where the source has another version under the number that was taken, or none
     that is as new, and NotFoundError TIME_NOT_KEPT for a version without a time.
@@ -41,7 +41,8 @@ def next_version(
         return _present(source, state, taken)
     if taken is not None:
         _check_goes_on(source, state, taken, kept[-1])
-    numbers = [number for number in kept if taken is None or number > taken.version]
+    least = taken.version + 1 if taken is not None else kept[0] if since is None else since
+    numbers = [number for number in kept if number >= least]
     begun = _begun(source, state, numbers) if taken is None else numbers[:1]
     if not begun:
         return None

@@ -76,8 +76,10 @@ def open_captured(
     return opened
 
 
-def capture_next(store: CapturedStore, source: Source) -> Step | None:
+def capture_next(store: CapturedStore, source: Source, since: int | None = None) -> Step | None:
     """Capture the oldest version of a source that the store does not have yet; None if there is none.
+
+    The first version of a store is ``since``, or the next one that can be read; None: the oldest.
 
     Where another capture commits the same version first, the newest that this store has is looked at again. Raises
     NotFoundError VERSION_GONE where the engine removes the version while it is read: a source that is opened anew has
@@ -87,7 +89,7 @@ def capture_next(store: CapturedStore, source: Source) -> Step | None:
     captured = store.captured
     while True:
         taken = newest_captured(store)
-        found = next_version(source, captured.state, taken)
+        found = next_version(source, captured.state, taken, since)
         if found is None:
             return None
         wanted, said, columns = found

@@ -80,7 +80,7 @@ def records_of_version(table: VersionedTable, layout: Layout, wanted: NextVersio
             yield from _puts(layout.stored(batch), wanted)
         return
     written = wanted.source.written(wanted.state, wanted.version, wanted.before) if wanted.follows else None
-    if written is not None and not layout.counted:
+    if written is not None and _tells_rows(layout, written):
         yield from _written(table, layout, wanted, written)
         return
     is_keyed = bool(wanted.source.info(wanted.state).row_key)
@@ -97,17 +97,34 @@ def records_of_version(table: VersionedTable, layout: Layout, wanted: NextVersio
 
 def _written(table: VersionedTable, layout: Layout, wanted: NextVersion, written: Written) -> Iterator[pa.RecordBatch]:
     """Yield the records of what a version wrote to its files."""
-    is_row = COPY not in layout.key.names or layout.number in written.group
+    number = _number_in_group(layout, written)
     with reading(written, wanted.state, [wanted.version.number]):
         for part in written.parts():
             batches = (batch for batch in written.rows(part) if batch.num_rows)
-            for batch in batches if is_row else _whole(batches):
+            for batch in batches if number is None else _whole(batches):
                 kinds = batch.column(WRITE).to_numpy(zero_copy_only=False)
-                if is_row:
+                if number is None:
                     yield from _puts(_stored_where(layout, batch, kinds == PUT), wanted)
                     yield from _deletes(_stored_where(layout, batch, kinds == REMOVE), wanted)
                 else:
-                    yield from _of_groups(table, layout, wanted, written.group, batch, kinds)
+                    yield from _of_groups(table, layout, wanted, number, batch, kinds)
+
+
+def _tells_rows(layout: Layout, written: Written) -> bool:
+    """Return whether writes have what the key of the store is made of, but for the number of a row in its group."""
+    if layout.hashed:
+        return not layout.counted and set(layout.hashed) <= set(written.group)
+    number = _number_in_group(layout, written)
+    return number is None or pa.types.is_integer(layout.key.field(number).type)
+
+
+def _number_in_group(layout: Layout, written: Written) -> str | None:
+    """Return the column of the store that numbers the rows of a group; None where each row is a group of its own."""
+    stored = dict(layout.names)
+    group = {stored.get(name, COPY if name == layout.number else name) for name in written.group}
+    left = [] if layout.hashed else [name for name in layout.key.names if name not in group]
+    assert len(left) < 2, f"{left} are no columns of {written.group}"
+    return left[0] if left else None
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -125,19 +142,19 @@ def _of_groups(
     table: VersionedTable,
     layout: Layout,
     wanted: NextVersion,
-    group: Sequence[str],
+    number: str,
     batch: pa.RecordBatch,
     kinds: np.ndarray,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of whole groups, such as lists: what they have now, and the end of rows that they had.
 
-    All writes to a group have to be in the batch.
+    ``number`` is the column that numbers the rows of a group. All writes to a group have to be in the batch.
     """
-    names = [name for name in layout.key.names if name != COPY]
+    names = [name for name in layout.key.names if name != number]
     stored = layout.stored(_with_numbers(batch, layout))
     keys = [stored.column(name) for name in names]
     numbers, first = _groups(hash_keys(keys))
-    had = _counts_in_store(table, names, [key.take(pa.array(first)) for key in keys])
+    had = _counts_in_store(table, [*names, number], [key.take(pa.array(first)) for key in keys])
     is_put, is_append = kinds == PUT, kinds == APPEND
     put = np.bincount(numbers[is_put], minlength=len(first))
     appended = np.bincount(numbers[is_append], minlength=len(first))
@@ -148,33 +165,35 @@ def _of_groups(
     places[is_put] = _ranks(numbers[is_put])
     places[is_append] = begin[numbers[is_append]] + _ranks(numbers[is_append])
     stays = pa.array(np.flatnonzero(is_put | is_append))
-    column = stored.schema.get_field_index(COPY)
-    yield from _puts(stored.set_column(column, COPY, pa.array(places)).take(stays), wanted)
+    numbered = stored.schema.field(number)
+    column = stored.schema.get_field_index(number)
+    yield from _puts(stored.set_column(column, numbered, pa.array(places).cast(numbered.type)).take(stays), wanted)
     gone = np.maximum(had - after, 0)
     rows = np.repeat(np.arange(len(first)), gone)
     if len(rows):
         ended = stored.take(pa.array(first[rows]))
         copies = np.repeat(after, gone) + _ranks(rows)
-        yield from _deletes(ended.set_column(column, COPY, pa.array(copies)), wanted)
+        yield from _deletes(ended.set_column(column, numbered, pa.array(copies).cast(numbered.type)), wanted)
 
 
 def _with_numbers(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
     """Return writes with a column of numbers, which is made later."""
-    assert layout.number is not None
-    if layout.number in batch.schema.names:
+    if layout.number is None or layout.number in batch.schema.names:
         return batch
     return batch.append_column(layout.number, pa.array(np.zeros(batch.num_rows, np.int64)))
 
 
-def _counts_in_store(table: VersionedTable, names: Sequence[str], groups: list[pa.Array]) -> Ints:
-    """Return the number of rows that each group has in the store; groups are distinct."""
+def _counts_in_store(table: VersionedTable, columns: Sequence[str], groups: list[pa.Array]) -> Ints:
+    """Return the number of rows that each group has in the store; groups are distinct. ``columns`` are the key, the
+    number of a row last."""
+    names = columns[:-1]
     filters: tuple[Filter, ...] = ()
     count = len(groups[0])
     if len(names) == 1 and count <= FEW_GROUPS:
         filters = (Filter(names[0], "in", tuple(groups[0].to_pylist())),)
     wanted = Side(groups, [], hash_keys(groups))
     found = np.zeros(count, np.int64)
-    query = Query(columns=(*names, COPY), filters=filters)
+    query = Query(columns=tuple(columns), filters=filters)
     planned = table.for_plan()
     for split in planned.splits(query):
         for batch in planned.read(split, query):

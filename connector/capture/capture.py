@@ -6,14 +6,17 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal, overload
 
 from statestore.catalog.capture.step import newest_captured
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.reads.shown import Facts, ShowsItself
+from statestore.connector.capture.estimate import Estimate, estimate
 from statestore.connector.capture.following import CaptureEvent, Following
 from statestore.connector.capture.looks import Looks, SourceAt
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.places.locations import parse_location
 from statestore.formats.state_table import column_names
 from statestore.formats.values.times import duration_ms
 
@@ -70,8 +73,20 @@ def capture(
     states: Sequence[str] | str | None = None,
     follow: Literal[False] = False,
     keep: Duration | None = None,
+    dry_run: Literal[False] = False,
     **options: Any,
 ) -> Captures: ...
+
+
+@overload
+def capture(
+    source: str | os.PathLike[str],
+    warehouse: str | os.PathLike[str] | Catalog,
+    *,
+    states: Sequence[str] | str | None = None,
+    dry_run: Literal[True],
+    **options: Any,
+) -> Estimate: ...
 
 
 @overload
@@ -95,8 +110,9 @@ def capture(
     follow: bool = False,
     every: Duration = "30s",
     keep: Duration | None = None,
+    dry_run: bool = False,
     **options: Any,
-) -> Captures | Following:
+) -> Captures | Following | Estimate:
     """Keep the past of a job's state: each version of ``source`` becomes a version of stores in ``warehouse``.
 
     ``source`` is whatever `inspect` opens that an engine writes: a Spark checkpoint, a job's Flink checkpoints, a
@@ -107,20 +123,34 @@ def capture(
     a gap: the stores say which, and reads inside it get a notice.
 
     ``states`` are the names of states to capture, by default all. ``follow``: return a `Following`, which goes on
-    looking ``every`` so often until it is stopped. ``keep``: what ended longer ago is removed on the way. ``options``
-    are those of engines that select state (docs/reference.md).
+    looking ``every`` so often until it is stopped. ``keep``: what ended longer ago is removed on the way. ``dry_run``:
+    write nothing to the warehouse, and return an `Estimate` of the disk that is taken in a day. ``options`` are those
+    of engines that select state (docs/reference.md).
 
     Raises the errors of `inspect` and `connect`; ConflictError CAPTURE_CONFLICT for a warehouse with captures of
     another source under these names; UnsupportedError CAPTURE_UNSUPPORTED for state that cannot be captured;
     NotFoundError TABLE_NOT_FOUND, TIME_NOT_KEPT.
     """
     found = SourceAt(os.fspath(source), engine_options_of("capture", options))
+    if dry_run:
+        return estimate_of(found, warehouse, states)
     catalog = warehouse if isinstance(warehouse, Catalog) else connect(warehouse)
     looks = Looks(catalog, found, None if states is None else column_names(states, "states"))
     wait = duration_ms(every, "every")
     assert wait is not None, "every is no None"
     following = Following(looks, wait / 1000, duration_ms(keep, "keep"))
     return following if follow else captures_of(following)
+
+
+def estimate_of(
+    found: SourceAt, warehouse: str | os.PathLike[str] | Catalog, states: Sequence[str] | str | None
+) -> Estimate:
+    """Return what a capture would do. A warehouse that is not there is not made."""
+    chosen = None if states is None else column_names(states, "states")
+    if isinstance(warehouse, Catalog):
+        return estimate(found, chosen, warehouse)
+    is_there = not parse_location(warehouse).is_local or Path(warehouse).is_dir()
+    return estimate(found, chosen, connect(warehouse) if is_there else None)
 
 
 def captures_of(following: Following, told: Callable[[CaptureEvent], None] = lambda event: None) -> Captures:

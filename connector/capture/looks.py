@@ -58,6 +58,7 @@ class SourceAt:
 @dataclass
 class Looks:
     """The capture of a source by repeated looks. ``chosen`` are the states to capture; None: all that the source has.
+    A new store begins with the version of its state in ``since``, by default with the oldest.
 
     Stores stay open between looks: what a writer knows of the rows that are open saves the next commit a look-up.
     """
@@ -65,6 +66,7 @@ class Looks:
     catalog: Catalog
     found: SourceAt
     chosen: Sequence[str] | None = None
+    since: Mapping[str, int] = field(default_factory=dict)
     stores: dict[str, CapturedStore] = field(default_factory=dict)
 
     def look(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[CapturedVersion]:
@@ -127,7 +129,7 @@ class Looks:
         if store is None:
             return None
         try:
-            step = capture_next(store, source)
+            step = capture_next(store, source, self.since.get(state))
         except InvalidInputError as error:
             if error.code != ErrorCode.NULL_KEY:
                 raise
@@ -138,12 +140,12 @@ class Looks:
                     "into another warehouse from here on, where its keys may have nulls",
                 ) from error
             store = self._store_with_nulls(source, state)
-            step = capture_next(store, source)
+            step = capture_next(store, source, self.since.get(state))
         return None if step is None else CapturedVersion(state, store.spec.name, source.version_words, step)
 
     def _store(self, source: Source, state: str) -> CapturedStore | None:
         if state not in self.stores:
-            found = open_captured(self.catalog, self._name(source, state), source, state)
+            found = open_captured(self.catalog, self.name(source, state), source, state)
             if found is None:
                 return None
             self.stores[state] = found
@@ -151,7 +153,7 @@ class Looks:
 
     def _store_with_nulls(self, source: Source, state: str) -> CapturedStore:
         """Return a new store in the place of one without a version, whose keys cannot have nulls."""
-        name = self._name(source, state)
+        name = self.name(source, state)
         self.stores.pop(state).close()
         self.catalog.drop_store(name)
         found = open_captured(self.catalog, name, source, state, has_nulls=True)
@@ -159,7 +161,7 @@ class Looks:
         self.stores[state] = found
         return found
 
-    def _name(self, source: Source, state: str) -> str:
+    def name(self, source: Source, state: str) -> str:
         """Return the name of a state's store. Raises UnsupportedError CAPTURE_UNSUPPORTED where two have one name."""
         name = store_name(state)
         alike = [each for each in source.states() if store_name(each) == name]

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from statestore.connector.cli.arguments import NONE, Selected
 from statestore.connector.terminal import form_of, say, show_line
 
 if TYPE_CHECKING:
+    from statestore.connector.capture.estimate import Estimate
     from statestore.connector.capture.following import CaptureEvent, Following
 
 
@@ -42,6 +44,9 @@ def capture(
     keep: Annotated[
         str | None, typer.Option("--keep", help="Remove what ended longer ago than this.", show_default=False)
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be captured, and the disk that it takes in a day.")
+    ] = False,
     as_json: args.Json = False,
     selected: Selected = NONE,
 ) -> None:
@@ -51,13 +56,16 @@ def capture(
     repeated goes on where it ended, and captures nothing twice.
     """
     from statestore.catalog.catalog import connect
-    from statestore.connector.capture.capture import captures_of
+    from statestore.connector.capture.capture import captures_of, estimate_of
     from statestore.connector.capture.following import Following
     from statestore.connector.capture.looks import Looks, SourceAt
     from statestore.connector.cli.argument_texts import duration
     from statestore.formats.values.times import duration_ms
 
     form = form_of(None, as_json)
+    if dry_run:
+        _show_estimate(estimate_of(SourceAt(source, selected), warehouse, state or None), form)
+        return
     wait = (duration_ms(duration(every), "--every") or 0) / 1000
     kept = None if keep is None else duration_ms(duration(keep), "--keep")
     looks = Looks(connect(warehouse), SourceAt(source, selected), state or None)
@@ -73,6 +81,16 @@ def capture(
         return
     for each in found.states:
         say(f"{each.state}: {each}")
+
+
+def _show_estimate(found: Estimate, form: str) -> None:
+    for each in found.states:
+        if form == "json":
+            show_line(asdict(each))
+        else:
+            say(f"{each.state}: {each}")
+    if form != "json":
+        say("nothing was written")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pyarrow as pa
 import typer
 
 from statestore.catalog.catalog import Catalog, connect, spec_of
+from statestore.catalog.stores.versioned.captured_commits import check_takes_rows
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.data_files import read_file, wrong_file
 from statestore.connector.key_text import cells_of
@@ -155,6 +156,7 @@ def load_rows(path: str, store: str, file: Path, form: str, columns: tuple[str, 
 
 
 def _open(catalog: Catalog, store: str) -> Any:
+    check_takes_rows(catalog.locate(store)[1])
     handle = catalog.open_store(store)
     if handle.spec.kind == "keyed":
         handle.close()

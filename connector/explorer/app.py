@@ -32,6 +32,7 @@ from statestore.connector.explorer.row_files import RowFile, RowFiles
 from statestore.connector.explorer.sql_answers import Answers, sql_routes
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import format_time, parse_time
 
@@ -200,7 +201,8 @@ def _versions_of(table: StateTable) -> pa.Table:
     """Return the axis of versions, oldest first.
 
     Each place on it has a ``version``, a ``time`` (epoch milliseconds), ``commits`` and ``changes``: the rows that were
-    written or deleted, null where this is unknown.
+    written or deleted, null where this is unknown. ``missing`` is the number of versions of a source that were gone
+    before a capture could read them, in the gaps that the commits bridge.
     """
     found = table.versions()
     numbers = found["version"].cast(pa.float64()).to_numpy()
@@ -214,14 +216,25 @@ def _versions_of(table: StateTable) -> pa.Table:
     for each in changes[1:]:
         known = pc.add(known, pc.fill_null(each, 0.0))
     whole = known.to_numpy() if len(numbers) else np.empty(0)
+    missing = _missing_before(found)
     return pa.table(
         {
             "version": numbers[last],
             "time": milliseconds(found["timestamp"]).take(pa.array(last)),
             "commits": (last - starts + 1).astype(np.float64),
             "changes": pa.array(np.add.reduceat(whole, starts) if len(whole) else whole, from_pandas=True),
+            "missing": (np.add.reduceat(missing, starts) if len(missing) else missing).astype(np.float64),
         }
     )
+
+
+def _missing_before(versions: pa.Table) -> Ints:
+    """Return the number of versions of a source that are missing before each commit."""
+    if "missing_from" not in versions.column_names:
+        return np.zeros(versions.num_rows, np.int64)
+    counts = pc.add(pc.subtract(versions["missing_to"], versions["missing_from"]), 1)
+    found: Ints = pc.fill_null(counts, 0).to_numpy()
+    return found
 
 
 def _commits_of(table: StateTable, versions: Sequence[int]) -> pa.Table:

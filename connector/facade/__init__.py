@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.capture.capture import CapturedState, Captures, capture
+    from statestore.connector.capture.estimate import Estimate
     from statestore.connector.capture.following import CaptureEvent, Following
     from statestore.connector.duckdb.attach import attach
     from statestore.connector.edit.edit import Edit, StateRows, edit
@@ -66,6 +67,7 @@ _WHERE = {
     "Captures": ("statestore.connector.capture.capture", "Captures"),
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
     "Edit": ("statestore.connector.edit.edit", "Edit"),
+    "Estimate": ("statestore.connector.capture.estimate", "Estimate"),
     "Following": ("statestore.connector.capture.following", "Following"),
     "Imported": ("statestore.connector.imports.import_keyed", "Imported"),
     "ImportedState": ("statestore.connector.imports.import_keyed", "ImportedState"),
@@ -126,6 +128,7 @@ __all__ = [
     "ConflictError",
     "CorruptError",
     "Edit",
+    "Estimate",
     "Following",
     "Imported",
     "ImportedState",

@@ -16,13 +16,13 @@ from statestore.formats.flink.serializers.type_search import of_kryo
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, Lookup, opened_database
 from statestore.formats.flink.state_at import KeyedAt
-from statestore.formats.flink.streams.keyed_columns import framed_rows, prefix_width
-from statestore.formats.flink.streams.keyed_reading import KeyedReading, read_database
+from statestore.formats.flink.streams.keyed_columns import framed_rows
+from statestore.formats.flink.streams.keyed_reading import KeyedReading
 from statestore.formats.flink.streams.state_form import KEY, MAP_KEY, NAMESPACE, KeyedForm
-from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.rows import BATCH_ROWS
-from statestore.formats.rocksdb.stored_difference import Differing
+from statestore.formats.rocksdb.scan import scan_rocksdb
+from statestore.formats.rocksdb.stored_difference import NOTHING, Differing
 from statestore.formats.rocksdb.table_difference import rocksdb_difference
 from statestore.formats.state_table import RowPair
 
@@ -45,14 +45,17 @@ def differing_groups(
 
 def _are_alike(old: KeyedAt, new: KeyedAt) -> bool:
     """Return whether equal rows are equal bytes in databases of the same key groups, all of them local."""
-    return (
-        all(each.files_of.folder.is_local and not each.code for each in (old, new))
-        and (old.form, old.columns, old.key, old.groups) == (new.form, new.columns, new.key, new.groups)
-        and all(form == old.form for at in (old, new) for _, form in at.stored)
-        and old.form.schema == old.columns
-        and _has_one_form_of_keys(old.form)
-        and _spans(old) == _spans(new) is not None
-    )
+    found = stored_as(new)
+    return found is not None and found == stored_as(old) and all(each.files_of.folder.is_local for each in (old, new))
+
+
+def stored_as(at: KeyedAt) -> tuple[object, ...] | None:
+    """The facts that two snapshots share where equal rows of theirs are equal bytes in databases of the same key
+    groups; None where no other snapshot shares them."""
+    spans = _spans(at)
+    if spans is None or at.code or any(form != at.form for _, form in at.stored) or at.form.schema != at.columns:
+        return None
+    return (at.form, at.columns, at.key, at.groups, tuple(spans)) if _has_one_form_of_keys(at.form) else None
 
 
 def _has_one_form_of_keys(form: KeyedForm) -> bool:
@@ -116,35 +119,47 @@ def _files(handle: RocksHandle) -> Hashable:
 
 def _of_databases(readings: Sequence[KeyedReading], handles: Sequence[RocksHandle]) -> Iterator[RowPair]:
     before, after = readings
-    width, family = prefix_width(before.groups), before.form.name
-    within = KeyRange(before.first.to_bytes(width, "big"), successor(before.last.to_bytes(width, "big")))
+    held: list[Differing] = []
+    for each in compared_databases(before, after, handles):
+        held.append(each)
+        if sum(one.count for one in held) >= BATCH_ROWS:
+            yield _decoded(before, after, held)
+            held = []
+    if held:
+        yield _decoded(before, after, held)
+
+
+def compared_databases(
+    before: KeyedReading, after: KeyedReading, handles: Sequence[RocksHandle]
+) -> Iterator[Differing]:
+    """Yield the stored rows of some key groups in which two local databases differ. Raises as reads of both."""
+    family, within = before.form.name, before.stored_range
     wanted = Lookup(family, [within], whole=True)
     with (
         opened_database(before.files, handles[0], wanted) as old,
         opened_database(after.files, handles[1], wanted) as new,
     ):
-        held: list[Differing] = []
-        if not all(family in family_names(each) for each in (old, new)):
-            gone, come = (list(read_database(*side, [within])) for side in zip(readings, handles, strict=True))
-            yield gone, come
+        if all(family in family_names(each) for each in (old, new)):
+            yield from rocksdb_difference(
+                old, new, lambda one: one, family=family, key_ranges=[within], delimiter=DELIMITER
+            )
             return
-        for each in rocksdb_difference(
-            old, new, lambda one: one, family=family, key_ranges=[within], delimiter=DELIMITER
-        ):
-            held.append(each)
-            if sum(one.count for one in held) >= BATCH_ROWS:
-                yield _decoded(before, after, held)
-                held = []
-        if held:
-            yield _decoded(before, after, held)
+        for directory in (old, new):  # one lacks the state
+            if family in family_names(directory):
+                rows = scan_rocksdb(
+                    directory, lambda rows: rows, family=family, key_ranges=[within], delimiter=DELIMITER
+                )
+                for each in rows:
+                    yield Differing(*((NOTHING, each) if directory is old else (each, NOTHING)), NOTHING, NOTHING)
 
 
 def _decoded(before: KeyedReading, after: KeyedReading, found: Sequence[Differing]) -> RowPair:
     gone = [batch for each in found for batch in (each.removed, each.before)]
     come = [batch for each in found for batch in (each.added, each.after)]
-    return [_rows(before, pa.concat_batches(gone))], [_rows(after, pa.concat_batches(come))]
+    return [stored_rows(before, pa.concat_batches(gone))], [stored_rows(after, pa.concat_batches(come))]
 
 
-def _rows(reading: KeyedReading, stored: pa.RecordBatch) -> pa.RecordBatch:
+def stored_rows(reading: KeyedReading, stored: pa.RecordBatch) -> pa.RecordBatch:
+    """Stored keys and values as rows of a read."""
     keys, values = cells_of(stored.column(0)), cells_of(stored.column(1))
     return framed_rows(reading.form, keys, values, reading.stored_groups, reading.columns, reading.origin)

@@ -52,12 +52,14 @@ from statestore.formats.flink.state_facts import keyed_kind, operator_words, sta
 from statestore.formats.flink.state_opening import check_column, state_in, state_size
 from statestore.formats.flink.stored_parts import asked_groups
 from statestore.formats.flink.streams.state_form import KeyedForm
+from statestore.formats.flink.written_states import remember, remembered, seen_state, written_since
 from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.replaced_versions import is_gone
 from statestore.formats.state_table import RowPair
 from statestore.formats.values.filters import Filter
+from statestore.formats.written import Written
 
 if TYPE_CHECKING:  # what edits alone need is loaded by them
     from statestore.formats.edits import EditOptions, StateEdit
@@ -238,6 +240,7 @@ class FlinkSource(Source):
         at = self.found.at.get((state, version))
         if at is None:
             at = self.found.at[state, version] = self._at(self._shown(state), version)
+            remember(self, state, at)
         return at
 
     def is_origin(self, state: str) -> bool:
@@ -312,6 +315,15 @@ class FlinkSource(Source):
     ) -> Iterator[RowPair] | None:
         """Pairs of the rows that differ between two databases of RocksDB, which may share table files."""
         return None if piece is None else differing_groups(old, new, piece, columns)
+
+    def written(self, state: str, version: Version, before: Version) -> Written | None:
+        """The writes between two checkpoints of RocksDB. ``before`` may be gone, if this process has looked at it."""
+        new, old = self.at(state, version.number), None
+        seen = remembered(self, state, before.number)
+        with contextlib.suppress(StateStoreError):  # a comparison is left to those who know both
+            old = self.at(state, before.number)
+            seen = seen_state(old) or seen
+        return written_since(Origin(self, state), seen, old, new)
 
     def keyed_operators(self, version: int | None = None) -> Sequence[KeyedOperator]:
         snapshot = self._snapshot(self.refs[-1][0] if version is None else self._known(version))

@@ -68,12 +68,12 @@ def differing_in(
     if not any(len(numbers) for run in plan for _, numbers in run):
         return None, 0
     filled = Filled()
-    spans = _parsed(plan, within, buffers, filled)
+    spans = parsed_blocks(plan, within, buffers, filled)
     found = sum(stop - first for first, stop in spans)
     if not found:
         return None, 0
     asked = [[(table, _blocks_with(table, within, spans, buffers)) for table in run] for run in runs.shared]
-    spans += _parsed(asked, within, buffers, filled)
+    spans += parsed_blocks(asked, within, buffers, filled)
     count, both = len(runs.old), len(own)
     sides = (
         [*range(count), *range(both, len(spans))],
@@ -136,7 +136,7 @@ def _blocks_with(table: TableFile, within: KeyRange, spans: Sequence[tuple[int, 
     return begin + np.flatnonzero(needed)
 
 
-def _parsed(
+def parsed_blocks(
     plan: Sequence[Sequence[tuple[TableFile, Ints]]], within: KeyRange, buffers: Buffers, filled: Filled
 ) -> list[tuple[int, int]]:
     """Read and parse these blocks of each run; return the span of the entries of each that are in the range."""

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,36 @@ def _families(replay: _Replay, path: str, where: str, logs: Mapping[str, int]) -
         raise corrupt(path, f"found no {' and no '.join(missing)} in it")
     _check_logs(where, logs, replay)
     return {each.name: _checked(number, each, where) for number, each in replay.families.items()}
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """An edit of the table files of a column family, by its number; ``other``: a family comes or goes."""
+
+    family: int
+    added: tuple[TableEntry, ...]
+    removed: tuple[int, ...]
+    other: bool
+
+
+def changes_after(earlier: bytes, later: bytes, path: str) -> Iterator[FileChanges]:
+    """Yield the edits that a MANIFEST has got after it was ``earlier``, with which it begins. Raises as
+    `read_families`."""
+    for payload in islice(_records(later, path), sum(1 for _ in _records(earlier, path)), None):
+        edit = Fields(payload)
+        fields = []
+        try:
+            while edit.left:
+                tag = edit.varint()
+                fields.append((tag, _field(tag, edit)))
+        except Malformed as error:
+            raise corrupt(path, f"found a damaged version edit: {error}") from error
+        yield FileChanges(
+            next((int(value) for tag, value in fields if tag == FAMILY), 0),
+            tuple(value for _, value in fields if isinstance(value, TableEntry)),
+            tuple(value for tag, value in fields if tag == DELETED_FILE),
+            any(tag in (_ADD_FAMILY, _DROP_FAMILY) for tag, _ in fields),
+        )
 
 
 def next_file_number(directory: Path) -> int:

@@ -20,7 +20,7 @@ from typing import Protocol
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.fields import Malformed, varint
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.manifest import FamilyFiles, read_families
+from statestore.formats.rocksdb.manifest import TableEntry, read_families
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, read_block
 from statestore.formats.rocksdb.table_head import TWO_LEVEL_INDEX, TableHead, check_readable, read_head
@@ -165,15 +165,20 @@ class PlainFamily:
 
     def pairs(self, within: KeyRange, *, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values of a range in key order, or the other way round."""
+        for key, value, _ in self.merged(within, backwards=backwards):
+            if value is not None:
+                yield key, value
+
+    def merged(self, within: KeyRange, *, backwards: bool = False) -> Iterator[tuple[bytes, bytes | None, bool]]:
+        """Yield each key of a range, what its entries amount to (None: it is deleted), and whether these are operands
+        alone, which are added to a value that older files may have."""
         try:
             runs = [self._versions(run, within, backwards) for run in self._runs]
             merged = heapq.merge(*runs, key=itemgetter(0, 1), reverse=backwards)
             for key, group in groupby(merged, itemgetter(0)):
                 versions = list(group)
                 if (within.first is None or within.first <= key) and (within.stop is None or key < within.stop):
-                    value = self._newest(reversed(versions) if backwards else versions)
-                    if value is not None:
-                        yield key, value
+                    yield key, *self._newest(reversed(versions) if backwards else versions)
         except Malformed as error:
             raise corrupt(self._where, f"a table file is malformed: {error}") from error
 
@@ -181,9 +186,11 @@ class PlainFamily:
         for table in reversed(run) if backwards else run:
             yield from table.versions(within, backwards)
 
-    def _newest(self, versions: Iterable[Version]) -> bytes | None:
-        """The value that the versions of a key, newest first, amount to; None: it is deleted."""
+    def _newest(self, versions: Iterable[Version]) -> tuple[bytes | None, bool]:
+        """The value that the versions of a key, newest first, amount to (None: it is deleted), and whether it is of
+        operands alone."""
         operands: list[bytes] = []
+        alone = True
         for _, tag, value in versions:
             kind = -tag & 0xFF
             if kind == _MERGE:
@@ -194,13 +201,14 @@ class PlainFamily:
             if kind == _PUT:
                 operands.append(value)
             elif not operands:
-                return None
+                return None, False
             if len(operands) == 1 and kind == _PUT:
-                return value
+                return value, False
+            alone = False
             break
         if self._delimiter is None:
             raise Unreadable(f"{self._where}: found operands to merge, and no merge operator is known")
-        return self._delimiter.join(reversed(operands))
+        return self._delimiter.join(reversed(operands)), alone
 
 
 @contextmanager
@@ -212,13 +220,20 @@ def opened_plain(directory: Path, families: Sequence[str], delimiter: bytes | No
         for name in families:
             if name not in known:
                 raise Unreadable(f"{directory} has no column family {name!r}")
-            found[name] = PlainFamily(_runs(directory, known[name], opened), str(directory), delimiter)
+            found[name] = PlainFamily(_runs(directory, known[name].files, opened), str(directory), delimiter)
         yield found
 
 
-def _runs(directory: Path, family: FamilyFiles, opened: ExitStack) -> list[list[PlainTable]]:
+@contextmanager
+def opened_files(directory: Path, files: Sequence[TableEntry], delimiter: bytes | None) -> Iterator[PlainFamily]:
+    """Open some table files of a column family, in the order of its MANIFEST, as if it had no others."""
+    with ExitStack() as opened:
+        yield PlainFamily(_runs(directory, files, opened), str(directory), delimiter)
+
+
+def _runs(directory: Path, files: Sequence[TableEntry], opened: ExitStack) -> list[list[PlainTable]]:
     runs: dict[tuple[int, int], list[PlainTable]] = {}
-    for entry in family.files:
+    for entry in files:
         where = os.path.realpath(directory / entry.name)
         try:
             descriptor = open_regular(where)

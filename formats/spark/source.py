@@ -34,6 +34,7 @@ from statestore.formats.spark.checkpoint.state_views import (
     PARTITION,
     StateView,
     has_one_zero,
+    number_within_key,
     row_key,
     state_views,
 )
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from statestore.formats.edits import EditOptions, EditPlan, StateEdit
     from statestore.formats.engine_reads import EngineReads
     from statestore.formats.state_table import RowPair
+    from statestore.formats.written import Written
 
 OPERATOR_STATE = "state_0"
 
@@ -153,6 +155,7 @@ class CheckpointSource(Source):
             placement=(PARTITION.name,),
             operator=f"{self.shown[state].kind} [{self.shown[state].operator_id}]",
             one_zero=has_one_zero(self.checkpoint.operator(state_view.operator_id), state_view),
+            number=number_within_key(state_view),
         )
 
     def job_info(self) -> Job:
@@ -306,6 +309,30 @@ class CheckpointSource(Source):
         return batches_parts(
             self.location, at.checkpoint, at.state_view, chosen, previous, filters, at.chosen_partitions
         )
+
+    def written(self, state: str, version: Version, before: Version) -> Written | None:
+        """The writes of the batch, from the delta or changelog of each partition; None where one has none, and where
+        the query began to store other columns: rows that the batch did not write then look different.
+        """
+        from statestore.formats.spark.batch_writes import writes_of
+
+        if before.number + 1 != version.number or self._has_other_columns(state, version.number, before.number):
+            return None
+        found: list[Batch] = []
+        if before.number in self.checkpoint.batches:
+            with suppress(NotFoundError):  # it was purged; the writes do not need it
+                found = self._batches([before.number])
+        return writes_of(self._at(state, version.number), found[0] if found else None)
+
+    def _has_other_columns(self, state: str, version: int, before: int) -> bool:
+        """Return whether a batch stores other columns than the batch before it, or that is not to be known."""
+        operator_id = self.shown[state].operator_id
+        if version not in self.checkpoint.root.at("state", operator_id, "_metadata", "v2").numbered():
+            return False  # only a query that was started anew has other columns, and it writes its metadata then
+        try:
+            return self._at(state, before).schema != self._at(state, version).schema
+        except NotFoundError:
+            return True
 
     def differing_rows(
         self, state: str, old: int, new: int, columns: Sequence[Collection[str]]

@@ -19,7 +19,7 @@ from statestore.formats.spark.checkpoint.given_types import names_of
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type, unique_fields
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, without_advice
-from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
+from statestore.formats.spark.checkpoint.state_views import NUMBER, StateView, state_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.row_encoding import (
     CHECKSUM_BYTES,
@@ -35,6 +35,7 @@ from statestore.formats.spark.rows.row_encoding import (
 from statestore.formats.spark.rows.unsafe_row import WORD, decode_fields, unsafe_cells
 from statestore.formats.spark.rows.value_columns import spread
 
+INDEX = "index"  # the field of a join's key with the number of the row
 _ONE_FIELD = 2 * WORD
 
 
@@ -42,7 +43,8 @@ _ONE_FIELD = 2 * WORD
 class Decoder:
     """The form of a state view's stored rows, and the columns to decode; the others are null.
 
-    The columns in ``unsafe`` are returned as they are stored, too.
+    The columns in ``unsafe`` are returned as they are stored, too. With ``numbered``, so are the numbers of rows within
+    their key.
     """
 
     state_view: StateView
@@ -53,6 +55,7 @@ class Decoder:
     columns: frozenset[str]
     unsafe: frozenset[str] = frozenset()
     place: str = ""
+    numbered: bool = False
 
     @contextmanager
     def fitting(self) -> Iterator[None]:
@@ -92,8 +95,17 @@ def decoder_of(
     folder = checkpoint.root.at("state", state_view.operator_id) if partition is None else None
     folder = folder or checkpoint.folder(state_view.store, int(partition or 0))
     place = f"{folder.path} as of batch {checkpoint.batch.batch_id}"
+    numbered = columns is not None and NUMBER.name in columns
     return Decoder(
-        state_view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted, frozenset(unsafe), place
+        state_view,
+        form,
+        bare,
+        checkpoint.has_checksums,
+        checkpoint.delimiter,
+        wanted,
+        frozenset(unsafe),
+        place,
+        numbered,
     )
 
 
@@ -128,12 +140,14 @@ class Decoded:
     """The columns of a state view, without the partition; ``rows`` is the stored row of each, None if they are the
     same.
 
-    ``unsafe`` are the stored rows of columns, for those that the decoder names.
+    ``unsafe`` are the stored rows of columns, for those that the decoder names. ``numbers`` are those of rows within
+    their key, if the decoder is to return them and the state view has them.
     """
 
     columns: list[pa.Array]
     rows: Ints | None
     unsafe: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
+    numbers: Ints | None = None
 
 
 def decode_columns(decoder: Decoder, keys: Cells, values: Cells, missing: Bools | None = None) -> Decoded:
@@ -150,14 +164,28 @@ def _decode_columns(decoder: Decoder, keys: Cells, values: Cells, missing: Bools
     value, key = _value(decoder, entries), _key(decoder, keys)
     if counts is None:
         whole = {} if not decoder.unsafe else _unsafe(decoder, keys, entries)
-        return Decoded(_shown(decoder.state_view, key, spread(value, missing)), None, whole)
+        numbers = _indexes(key, decoder.state_view) if decoder.numbered else None
+        return Decoded(_shown(decoder.state_view, key, spread(value, missing)), None, whole, numbers)
     if not decoder.state_view.flat:
         return Decoded([key, spread(_lists(decoder.state_view, value, counts), missing)], None)
     each = np.ones(len(key), np.int64)  # a deletion is one row
     each[has] = counts
     rows = np.repeat(np.arange(len(key)), each)
     value = spread(value, None if missing is None else missing[rows])
-    return Decoded(_shown(decoder.state_view, key.take(pa.array(rows)), value), rows)
+    numbers = np.arange(len(rows)) - np.repeat(ends_of(each)[:-1], each) if decoder.numbered else None
+    return Decoded(_shown(decoder.state_view, key.take(pa.array(rows)), value), rows, numbers=numbers)
+
+
+def _indexes(key: pa.Array, state_view: StateView) -> Ints | None:
+    """The number that a join's side stores in the key of each row."""
+    names = state_view.family.key.names
+    if state_view.shape != "join-side" or INDEX not in names:
+        return None
+    found = key.field(names.index(INDEX))
+    if found.null_count:
+        raise corrupt_row("found a row of a join without its number")
+    numbers: Ints = found.to_numpy().astype(np.int64)
+    return numbers
 
 
 def _unsafe(decoder: Decoder, keys: Cells, entries: Cells) -> dict[str, pa.BinaryArray]:
@@ -221,7 +249,7 @@ def _key(decoder: Decoder, keys: Cells) -> pa.Array:
     if "key" in state_view.family.opaque:
         return keys.copied(corrupt_row)
     of_key = state_fields(state_view) if state_view.shape == "timers" else state_fields(state_view)[:-1]
-    if not any(field.name in decoder.columns for field in of_key):
+    if not decoder.numbered and not any(field.name in decoder.columns for field in of_key):
         return pa.nulls(len(keys), arrow_type(state_view.family.key))
     if state_view.store.has_families:
         keys = keys.behind(FAMILY_BYTES, "a key", corrupt_row)
@@ -286,7 +314,7 @@ def _shown(state_view: StateView, key: pa.Array, value: pa.Array) -> list[pa.Arr
 
 def _of_fields(struct: pa.StructArray, kind: pa.StructType, names: tuple[str, ...]) -> pa.StructArray:
     """The key of a join without its ``index``."""
-    kept = [struct.field(number) for number, name in enumerate(names) if name != "index"]
+    kept = [struct.field(number) for number, name in enumerate(names) if name != INDEX]
     return pa.StructArray.from_arrays(kept, fields=list(kind))
 
 

@@ -21,7 +21,7 @@ from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, value_schemas
 from statestore.formats.spark.checkpoint.spark_schema import renamed
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
-from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
+from statestore.formats.spark.checkpoint.state_views import NUMBER, StateView, state_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows
 from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_ordering, decode_record, value_decoder
@@ -56,8 +56,8 @@ def read_state(
     ``key_ranges`` are [from, to) of stored keys, ascending and apart: no other rows are read. The ranges of ``lookup``
     are without the id of a column family; if they are many, rows between them may be returned, too.
 
-    ``columns`` are decoded and returned, in the state view's order; all by default. Of a struct in ``fields`` the
-    fields that are not named there may be null.
+    ``columns`` are decoded and returned, in the state view's order; all by default. NUMBER comes last, where it is
+    named and the state view has it. Of a struct in ``fields`` the fields that are not named there may be null.
 
     Memory holds a block of the base, the keys changed since the base (if they are too many, some at a time), and for a
     map that is not flat the partition's entries.
@@ -96,7 +96,8 @@ def state_decoder(
 
     def made(rows: StoredRows) -> pa.RecordBatch:
         found = decode_columns(decoder, rows.keys, rows.values)
-        return record_batch(found, state_view, partition).select(names)
+        shown = record_batch(found, state_view, partition).select(names)
+        return shown if found.numbers is None else shown.append_column(NUMBER, pa.array(found.numbers))
 
     return made
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.source_versions import SourceVersion
-from statestore.catalog.log.store_spec import Captured
+from statestore.catalog.log.store_spec import Captured, StoreSpec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, ReadOnlyError
 from statestore.formats.values.times import format_time
@@ -33,6 +33,12 @@ def check_capture(
             f"store {name!r}: {word} {source.version} of {format_time(source.time)} cannot follow {word} "
             f"{newest.version} of {format_time(newest.time)}; expected a later one, with a time that is no earlier",
         )
+
+
+def check_takes_rows(spec: StoreSpec) -> None:
+    """Raise ReadOnlyError READ_ONLY for a captured store, before its rows are asked for."""
+    if spec.captured is not None:
+        raise not_writable(spec.name, spec.captured)
 
 
 def not_writable(name: str, captured: Captured) -> ReadOnlyError:

@@ -30,7 +30,7 @@ from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.pending_writes import records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.store_handle import AutoCompact, PutAllResult, check_transaction
-from statestore.catalog.stores.versioned.captured_commits import not_writable
+from statestore.catalog.stores.versioned.captured_commits import check_takes_rows
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_reads import VersionedReads
@@ -392,8 +392,7 @@ def write_parts(
     of them are too late, in place of the store's rule.
     """
     store._check_writable()
-    if store.spec.captured is not None:
-        raise not_writable(store.spec.name, store.spec.captured)
+    check_takes_rows(store.spec)
     checked = check_transaction(transaction)
     with store._mutex:
         judging = judge or partial(judge_parts, store.spec, store._stream_time)

@@ -26,7 +26,7 @@ Kind = Literal["checkpoint", "savepoint"]
 _OF_A_JOB = {"shared", "taskowned"}
 _MOST_NAMED = 10
 _LONGEST_COPY_US = 3600 * 1_000_000
-LEAST_INTERVAL_US = 250_000
+LEAST_INTERVAL_US = 100_000
 """Snapshots that are closer together than this, on the average, were copied: no job takes them so often."""
 LEAST_GAP_US = 20_000
 """One snapshot is not completed so soon after another: of 189 pairs that jobs took in a hurry the closest has 27 ms."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +92,6 @@ def looked_up_rows(files: SnapshotFiles, handle: RocksHandle, family: str, range
 
     def find() -> list[Files]:
         wanted = dict(_wanted(files, handle))
-        copied = {name: files.read(each) for name, each in wanted.items() if _COPIED.fullmatch(name)}
 
         def place(entry: TableEntry) -> str:
             table = wanted[entry.name]
@@ -100,10 +99,39 @@ def looked_up_rows(files: SnapshotFiles, handle: RocksHandle, family: str, range
                 raise Unreadable(f"{files.path}: {entry.name} is a part of a file")
             return files.locate(table).path
 
-        return [(kept_families(copied, files.path, whole=True)[family], place)]
+        listing = listing_files(files, handle)
+        return [(kept_families(listing, files.path, whole=True)[family], place)]
 
     found = looked_up(find, ranges, DELIMITER)
     return ([], list(ranges)) if found is None else found[0]
+
+
+def listing_files(files: SnapshotFiles, handle: RocksHandle) -> Mapping[str, bytes]:
+    """Return the files of a handle's database that say which table files it has, such as MANIFEST, by name.
+
+    Raises as `opened_database`.
+    """
+    return {name: files.read(each) for name, each in _wanted(files, handle) if _COPIED.fullmatch(name)}
+
+
+@contextmanager
+def opened_tables(files: SnapshotFiles, handle: RocksHandle, names: Collection[str]) -> Iterator[Path]:
+    """A private directory with some table files of a handle and nothing else, removed after the block.
+
+    Raises as `opened_database`.
+    """
+    wanted = [pair for pair in _wanted(files, handle) if pair[0] in names]
+    opened = files.opened()
+    with temporary_directory() as directory, naming(directory, files.path), ExitStack() as held:
+        try:
+            _fill(files, directory, wanted, held, opened)
+            yield directory
+        except (CorruptError, StorageError, NotFoundError) as error:
+            if not files.folder.is_local:
+                forget_parts()
+            _check_links(files, directory, wanted, error)
+            _name_stored(wanted, error)
+            raise
 
 
 @contextmanager

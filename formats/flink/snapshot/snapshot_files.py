@@ -46,6 +46,7 @@ from statestore.formats.places.folder import (
     RandomAccess,
 )
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
+from statestore.formats.places.kept_results import kept_result
 from statestore.formats.places.listings import EntryKind, entry_at
 from statestore.formats.places.locations import no_access
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
@@ -55,6 +56,8 @@ _SHARED = (
     "it, a savepoint its whole folder"
 )
 PIECE_BYTES = 8 << 20
+_PARSED = 8
+"""About how many times larger a file ``_metadata`` is once it is parsed."""
 Damage = TypeVar("Damage", CorruptError, UnsupportedError)
 
 
@@ -147,7 +150,13 @@ class SnapshotFiles:
         Raises NotFoundError FLINK_FILE_MISSING, CorruptError FLINK_METADATA and FLINK_FILE, UnsupportedError
         FLINK_UNSUPPORTED, InvalidInputError NO_ACCESS.
         """
-        return parse_metadata(self.metadata_bytes(), self.path)
+
+        def parse() -> tuple[SnapshotMetadata, int]:
+            data = self.metadata_bytes()
+            return parse_metadata(data, self.path), _PARSED * len(data)
+
+        # A job's folder may be opened each second, and a large job's file takes longer than that.
+        return kept_result(("_metadata", self.path), [self.path], parse) if self.folder.is_local else parse()[0]
 
     def metadata_bytes(self) -> bytes:
         """Read ``_metadata``. Raises as `metadata`, but for what it holds."""

@@ -72,6 +72,12 @@ class KeyedReading:
     def stored_groups(self) -> KeyGroups:
         return KeyGroups(self.first, self.last, prefix_width(self.groups))
 
+    @property
+    def stored_range(self) -> KeyRange:
+        """The stored keys of the key groups."""
+        width = prefix_width(self.groups)
+        return KeyRange(self.first.to_bytes(width, "big"), successor(self.last.to_bytes(width, "big")))
+
 
 def read_savepoint(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle) -> Iterator[pa.RecordBatch]:
     """Yield the rows in a canonical savepoint.

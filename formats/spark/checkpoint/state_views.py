@@ -25,6 +25,9 @@ from statestore.formats.spark.checkpoint.state_errors import missing
 Shape = Literal["rows", "join-side", "list", "map", "timers"]
 
 PARTITION = pa.field("partition_id", pa.int32())
+NUMBER = pa.field("_copy", pa.int64())
+"""The number of a row among those of its key, which no schema lists."""
+
 TIMERS = "timers"
 _SIDES = ("left", "right")
 _BY_INDEX, _BY_TIME = "keyWithIndexToValue", "keyWithTsToValues"
@@ -134,6 +137,15 @@ def row_key(state_view: StateView) -> tuple[str, ...]:
     if state_view.shape == "timers":
         return ("key", "expiration_timestamp_ms")
     return ("key", "user_map_key") if state_view.shape == "map" and state_view.flat else ("key",)
+
+
+def number_within_key(state_view: StateView) -> str | None:
+    """The name of the column with the number of each row within its key; None for rows that their key tells apart.
+
+    A join's side of formats 1 to 3 stores the index of each row in its key. Lists, and the rows of a key and a time in
+    format 4, are stored in an order.
+    """
+    return NUMBER.name if not row_key(state_view) else None
 
 
 def has_one_zero(operator: Operator, state_view: StateView) -> bool:

@@ -95,14 +95,19 @@ class Replay:
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were put, and merges onto no value."""
         new = np.flatnonzero((self._overlay.kind == PUT) | self._unmet)
-        ends = np.cumsum(cells_of(self._overlay.values).size[new])
-        at = 0
-        while at < len(new):
-            # Batches of huge values have few rows, because an Arrow array of 32-bit offsets must hold them.
-            before = int(ends[at - 1]) if at else 0
-            until = max(at + 1, min(at + BATCH_ROWS, int(np.searchsorted(ends, before + _BATCH_BYTES))))
-            yield _rows(self._overlay, new[at:until])
-            at = until
+        yield from (_rows(self._overlay, some) for some in rows_in_batches(self._overlay, new))
+
+
+def rows_in_batches(overlay: Overlay, rows: Ints) -> Iterator[Ints]:
+    """Yield these rows of an overlay in their order, as many at a time as make a batch."""
+    ends = np.cumsum(cells_of(overlay.values).size[rows])
+    at = 0
+    while at < len(rows):
+        # Batches of huge values have few rows, because an Arrow array of 32-bit offsets must hold them.
+        before = int(ends[at - 1]) if at else 0
+        until = max(at + 1, min(at + BATCH_ROWS, int(np.searchsorted(ends, before + _BATCH_BYTES))))
+        yield rows[at:until]
+        at = until
 
 
 def parts_of(change: Changes | None) -> Parts:

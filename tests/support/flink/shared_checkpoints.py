@@ -51,6 +51,17 @@ class SharedCheckpoints:
         self.now[state].pop(key, None)
         self._tables[state].delete(_stored_key(key))
 
+    def delete_groups(self, state: str, first: int, stop: int) -> None:
+        """Delete the keys of some key groups by one entry, as Flink does where a database has those of others."""
+        for key in [each for each in self.now[state] if first <= group_of(each) < stop]:
+            self.now[state].pop(key)
+        self._tables[state].delete_range(bytes([first]), bytes([stop]))
+
+    def compact(self) -> None:
+        """Compact what the last checkpoint has."""
+        for table in self._tables.values():
+            table.compact_range(None, None)
+
     def checkpoint(self, *, compact: bool = False) -> int:
         """Take a checkpoint; return its number."""
         for table in self._tables.values():

@@ -129,6 +129,7 @@ function TableView(props: TableProps) {
         setAxis({
           first: Number(found.schema.metadata.get("first")), last: Number(found.schema.metadata.get("last")),
           versions: list("version") as number[], times: list("time"), changes: list("changes"), commits: list("commits") as number[],
+          missing: list("missing") as number[],
         });
       },
       (reason: Error) => { if (!stop.signal.aborted) setError(reason.message); },

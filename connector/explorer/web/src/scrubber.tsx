@@ -12,6 +12,7 @@ export interface Axis {
   times: (number | null)[];
   changes: (number | null)[];
   commits: number[];
+  missing: number[]; // versions of a source that no capture could read, before each
 }
 
 const HEIGHT = 56;
@@ -74,6 +75,8 @@ export function Scrubber(props: Props) {
   const at = axis.versions.findIndex((each) => each >= version);
   const cursor = (at < 0 ? 1 : places[at]) * width;
   const shownTime = moment(timeOf(axis, version));
+  const missing = at < 0 ? 0 : axis.missing[at];
+  const gaps = useMemo(() => [...new Set(places.filter((_, index) => axis.missing[index] > 0).map((place) => Math.round(place * width)))], [axis, places, width]);
 
   const newer = axis.last - version;
   useKeys((key) => {
@@ -139,11 +142,12 @@ export function Scrubber(props: Props) {
         <span class={props.isNewest ? "badge now" : "badge"}>
           {props.isNewest ? (props.isFollowed ? "● newest, followed" : "● newest") : version !== clamped(version) ? "⚠ cannot be read" : `◷ the past, ${count(newer)} newer ${newer === 1 ? "version" : "versions"}`}
         </span>
+        {missing > 0 && <span class="badge gap">⚠ a gap before it: {count(missing)} {missing === 1 ? "version was" : "versions were"} gone before capture</span>}
       </div>
       <div
         ref={frame} class="axis" role="slider" tabIndex={0} aria-label="version"
         aria-valuemin={axis.first} aria-valuemax={axis.last} aria-valuenow={clamped(version)}
-        aria-valuetext={`version ${version}${shownTime && `, committed ${shownTime}`}`}
+        aria-valuetext={`version ${version}${shownTime && `, committed ${shownTime}`}${missing > 0 ? `, after a gap of ${missing}` : ""}`}
         onKeyDown={pressed}
         onPointerDown={(event) => { event.currentTarget.setPointerCapture(event.pointerId); pointed(event); }}
         onPointerMove={(event) => { if (event.buttons & 1) pointed(event); }}
@@ -153,6 +157,7 @@ export function Scrubber(props: Props) {
             <rect key={bar.x} class={bar.x <= cursor ? "bar past" : "bar"} x={bar.x} width={2}
               y={HEIGHT - 6 - bar.height} height={bar.height} />
           ))}
+          {gaps.map((x) => <line key={`gap ${x}`} class="gap" x1={x} x2={x} y1={0} y2={HEIGHT - 5} />)}
           <line class="base" x1={0} x2={width} y1={HEIGHT - 5} y2={HEIGHT - 5} />
           <line class="cursor" x1={cursor} x2={cursor} y1={0} y2={HEIGHT} />
           <circle class="cursor" cx={cursor} cy={HEIGHT - 5} r={5} />

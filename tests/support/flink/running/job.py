@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,16 +55,32 @@ def run_job(class_path: str, folder: Path, job: Job, patience: float = PATIENCE_
 
     A job that takes longer than the seconds of ``patience`` raises TimeoutExpired.
     """
-    state = folder / "state"
+    with started_job(class_path, folder, job) as process:
+        code = process.wait(patience)
+    assert code == 0, f"{job.name} ended with {code}:\n{output_of(folder)}"
+    return read_run(folder / "state")
+
+
+@contextmanager
+def started_job(class_path: str, folder: Path, job: Job) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a job, whose snapshots will be in ``folder/state``; it is killed where it still runs after the block."""
     options = [text for name, value in job.options for text in (f"--{name}", value)]
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
     command = ["java", *OPTIONS, *opened, "-cp", class_path, "RunJob", job.name]
-    command += ["--dir", str(state), "--steps", job.steps, *options]
+    command += ["--dir", str(folder / "state"), "--steps", job.steps, *options]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("w") as log:
-        code = subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, timeout=patience).returncode
-    assert code == 0, f"{job.name} ended with {code}:\n{(folder / 'log.txt').read_text(errors='replace')[-3000:]}"
-    return read_run(state)
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def output_of(folder: Path) -> str:
+    """The end of what a job has said."""
+    return (folder / "log.txt").read_text(errors="replace")[-3000:]
 
 
 def read_run(folder: Path) -> Run:

@@ -2,6 +2,8 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentSkipListMap;
+import java.util.concurrent.ConcurrentSkipListSet;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
 import org.apache.flink.api.common.eventtime.Watermark;
@@ -27,6 +29,9 @@ final class GatedSource implements Source<Long, GatedSource.Split, byte[]> {
     /** The number that each split of the sources that have no end emits next. */
     static final AtomicLongArray NEXT = new AtomicLongArray(64);
     static volatile int splits = 1;
+    /** What the next number of a source of one split was at each checkpoint, and the checkpoints that are complete. */
+    static final ConcurrentSkipListMap<Long, Long> POSITIONS = new ConcurrentSkipListMap<>();
+    static final ConcurrentSkipListSet<Long> COMPLETE = new ConcurrentSkipListSet<>();
 
     private final long step;
     private final long[] ends;
@@ -150,7 +155,12 @@ final class GatedSource implements Source<Long, GatedSource.Split, byte[]> {
         }
 
         @Override public List<Split> snapshotState(long checkpoint) {
+            for (Split split : splits) if (split.count == 1) POSITIONS.put(checkpoint, split.next);
             return new ArrayList<>(splits);
+        }
+
+        @Override public void notifyCheckpointComplete(long checkpoint) {
+            COMPLETE.add(checkpoint);
         }
 
         @Override public CompletableFuture<Void> isAvailable() {

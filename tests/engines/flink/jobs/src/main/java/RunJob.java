@@ -33,9 +33,10 @@ import org.apache.flink.util.StringUtils;
  *
  * Usage: RunJob JOB --dir FOLDER --steps STEPS [--option value]...
  *
- * STEPS are separated by commas: emit:N (events), chk, full, canonical, native, finish (wait until a bounded source has
+ * STEPS are separated by commas: emit:N (events), flow:N (each 20 ms, until there is a file stop in the folder), chk, full, canonical, native, finish (wait until a bounded source has
  * ended), restart[:option=value;...] (cancel; start again from the last snapshot, with changed options), wait:MS (for
- * what Flink does by itself, such as to materialize the state of the changelog backend).
+ * what Flink does by itself, such as to materialize the state of the changelog backend), positions (of the source in the
+ * checkpoints that Flink took by itself, in positions.jsonl; the last ones are then kept).
  * The folder gets the snapshots, a truth file for each and manifest.json.
  */
 public final class RunJob {
@@ -87,9 +88,21 @@ public final class RunJob {
                     for (int i = 0; i < GatedSource.splits; i++)
                         while (GatedSource.NEXT.get(i) < GatedSource.GATE.get()) pause();
                     break;
+                case "flow": // events until somebody makes the file "stop"
+                    while (!Files.exists(folder.resolve("stop"))) {
+                        GatedSource.GATE.addAndGet(Long.parseLong(parts[1]));
+                        Thread.sleep(20);
+                    }
+                    break;
                 case "finish":
                     cluster.triggerCheckpoint(id, CheckpointType.DEFAULT).get(); // subtasks wait for one before they finish
                     while (!someFinished()) pause();
+                    break;
+                case "positions": // of the source at the checkpoints that Flink took by itself; they may be gone
+                    StringBuilder lines = new StringBuilder();
+                    GatedSource.POSITIONS.forEach((checkpoint, next) -> lines.append("{\"checkpoint\": " + checkpoint + ", \"events\": "
+                        + next + ", \"complete\": " + GatedSource.COMPLETE.contains(checkpoint) + "}\n"));
+                    Files.writeString(folder.resolve("positions.jsonl"), lines);
                     break;
                 case "wait":
                     Thread.sleep(Long.parseLong(parts[1]));
@@ -246,6 +259,7 @@ public final class RunJob {
 
     /** Removes the checkpoints that no step asked for, such as the first one, which Flink takes when a job starts. */
     private void forgetOthers() throws Exception {
+        if (options.get("steps").contains("positions")) return;
         try (java.util.stream.Stream<Path> found = Files.find(folder, 2, (path, is) -> path.getFileName().toString().startsWith("chk-"))) {
             for (Path each : (Iterable<Path>) found::iterator)
                 if (snapshots.stream().noneMatch(text -> text.contains("\"" + folder.relativize(each) + "\""))) {

@@ -1,0 +1,143 @@
+"""Rows that a batch wrote, with a plain model: the rows before it and what it wrote are the rows after it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.checkpoints.spark_state_fixtures import ARCHIVE, QUICK, plain, unpacked
+from support.parameters import mostly_slow
+
+from statestore.formats.engine import Source, Version
+from statestore.formats.errors import NotFoundError
+from statestore.formats.places.locations import parse_location
+from statestore.formats.spark.source import open_source
+from statestore.formats.written import APPEND, PUT, REMOVE, WRITE, Written
+
+ARCHIVES = sorted(ARCHIVE.parent.glob("*.tar.xz"))
+
+Group = tuple[Any, ...]
+Rows = dict[Group, list[Group]]
+
+
+def checkpoints() -> dict[str, Path]:
+    """The checkpoints of all archives."""
+    folders = [commits.parent for archive in ARCHIVES for commits in unpacked(archive).rglob("commits")]
+    return {"/".join(folder.parts[-2:]): folder for folder in sorted(folders)}
+
+
+FOLDERS = checkpoints()
+WITHOUT_CHANGES = {
+    "checkpoints/spark4.0.1-agg__rk2",
+    "checkpoints/spark4.3.0-agg__rk",
+    "checkpoints/spark4.3.0-twsno__rk",
+    "checkpoints/spark4.3.0-twsttl__rk",
+    "checkpoints/agg__rf2",
+    "checkpoints/agg__rk",
+    "deduplication/rocksdb",
+}
+"""Checkpoints with a zip of each version and no changelogs."""
+
+SOME_SILENT = ("repartitioned", "evolved", "changelogon")
+"""Words of checkpoints of which only some versions say what they wrote."""
+
+
+def columns_of(source: Source, state: str, version: int) -> list[str]:
+    """The columns of a state without its placement, and the number of its rows if it has one."""
+    info = source.info(state)
+    names = [name for name in source.at(state, version).schema.names if name not in info.placement]
+    return names + ([info.number] if info.number else [])
+
+
+def cells(batch: pa.RecordBatch, names: list[str]) -> list[Group]:
+    return list(zip(*(plain(batch.column(name)) for name in names), strict=True))
+
+
+def rows_at(source: Source, state: str, version: int, group: tuple[str, ...]) -> Rows:
+    """The rows of each group as a read of the version finds them, in the order of their numbers."""
+    at, names, info = source.at(state, version), columns_of(source, state, version), source.info(state)
+    found: Rows = {}
+    for part in at.parts(()):
+        for batch in at.rows(part, names, ()):
+            assert [name for name in batch.schema.names if name not in info.placement] == names
+            for key, row in zip(cells(batch, list(group)), cells(batch, names), strict=True):
+                found.setdefault(key, []).append(row)
+    if info.number:
+        for key, rows in found.items():
+            rows.sort(key=lambda row: row[-1])
+            numbers = [row[-1] for row in rows]
+            assert len(set(numbers)) == len(numbers)
+            assert info.number in group or numbers == list(range(len(rows))), key
+    else:
+        assert all(len(rows) == 1 for rows in found.values())
+    return found
+
+
+def applied(before: Rows, written: Written, names: list[str]) -> Rows:
+    """The rows after the writes."""
+    found, whole = dict(before), set[Group]()
+    for part in written.parts():
+        puts, appended, groups = dict[Group, list[Group]](), dict[Group, list[Group]](), set[Group]()
+        for batch in written.rows(part):
+            assert batch.schema.names == [WRITE, *names]
+            rows, keys = cells(batch, names), cells(batch, list(written.group))
+            for write, key, row in zip(batch.column(WRITE).to_pylist(), keys, rows, strict=True):
+                groups.add(key)
+                if write == REMOVE:
+                    assert key not in puts and key not in appended
+                    assert found.pop(key, None) is not None or key not in before
+                    own = dict(zip(names, row, strict=True))
+                    assert all(value is None for name, value in own.items() if name not in written.group)
+                elif write == PUT:
+                    puts.setdefault(key, []).append(row)
+                else:
+                    assert write == APPEND
+                    appended.setdefault(key, []).append(row)
+        assert whole.isdisjoint(groups), "a group is in two parts"
+        whole |= groups
+        found.update(puts)
+        for key, rows in appended.items():
+            had = found.get(key, [])
+            assert [row[-1] for row in rows] == list(range(len(rows)))
+            found[key] = [*had, *((*row[:-1], len(had) + row[-1]) for row in rows)]
+    return found
+
+
+def has(source: Source, state: str, version: Version) -> bool:
+    """Return whether the query had the state when it wrote the version."""
+    try:
+        source.at(state, version.number)
+    except NotFoundError:
+        return False
+    return True
+
+
+def check_all(path: Path) -> tuple[int, int]:
+    """Check all pairs of neighbouring versions; return how many had writes, and how many had not."""
+    source = open_source(parse_location(path))
+    told = silent = 0
+    for state in source.states():
+        known: dict[int, Rows] = {}
+        versions = [version for version in source.versions(state, source.kept(state)) if has(source, state, version)]
+        for before, version in pairwise(versions):
+            written = source.written(state, version, before)
+            if written is None:
+                silent += 1
+                continue
+            told += 1
+            for each in (before, version):
+                if each.number not in known:
+                    known[each.number] = rows_at(source, state, each.number, written.group)
+            names = columns_of(source, state, version.number)
+            assert applied(known[before.number], written, names) == known[version.number]
+    return told, silent
+
+
+@pytest.mark.parametrize("name", mostly_slow(list(FOLDERS), {f"checkpoints/{name}" for name in QUICK}))
+def test_the_rows_before_and_the_writes_make_the_rows_after(name: str) -> None:
+    told, silent = check_all(FOLDERS[name])
+    assert bool(told) == (name not in WITHOUT_CHANGES)
+    assert not silent or name in WITHOUT_CHANGES or any(word in FOLDERS[name].as_posix() for word in SOME_SILENT)
