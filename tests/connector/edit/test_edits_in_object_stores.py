@@ -215,12 +215,13 @@ CHANGES: dict[str, tuple[str, str, Callable[[Client, str], object], str]] = {
     ),
     "savepoint": ("savepoint", "verifying", lambda store, root: replaced(store, f"{root}/_metadata"), "was written"),
 }  # fmt: skip
-"""What changes in a source, when, and what is told: also objects that the edit would not have read or copied."""
+"""Changes of a source, when they come, and the words that tell of them: also of objects that the edit would not have
+read or copied."""
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_source_that_changes_meanwhile_makes_no_target(s3_server: S3Server, tmp_path: Path, change: str) -> None:
-    """Such as by the next commit of a job that runs on."""
+    """The next commit of a job that runs on is such a change."""
     name, step, make, told = CHANGES[change]
     case, store, prefix = CASES[name], client(s3_server), f"changing/{change}"
     place = case.place(tmp_path)
