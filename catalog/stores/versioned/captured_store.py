@@ -17,6 +17,7 @@ from statestore.catalog.stores.store_handle import PutAllResult, check_transacti
 from statestore.catalog.stores.versioned.captured_commits import check_capture, not_writable
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.catalog.stores.versioned.table_change import append_change
+from statestore.catalog.stores.versioned.unchanged_rows import without_unchanged
 from statestore.catalog.stores.versioned.versioned_store import PutResult, Record
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
@@ -54,8 +55,8 @@ class CapturedStore(NaturalVersionedStore):
         """Commit the changes of one version of the source, also where there are none; return the version.
 
         ``data`` is a table as for ``put_all``, ``transaction`` the application of the capture and the number of the
-        version, which is committed once. ``after`` is the captured version after which the rows are the changes (None:
-        they are the whole state).
+        version, which is committed once. Rows that repeat the newest ones of the store are left out. ``after`` is the
+        captured version after which the rows are the changes (None: they are the whole state).
 
         Raises ConflictError VERSION_TAKEN, and commits nothing, if that is not the newest one here: another capture
         was first. Raises ReadOnlyError READ_ONLY for a write without ``source``.
@@ -72,7 +73,8 @@ class CapturedStore(NaturalVersionedStore):
                 return None
             check_capture(self.name, self.captured, base, version, after)
             self._advance(base)
-            found = append_change(self.spec, self._retention, self._observed_us, table, checked)
+            changed = without_unchanged(self._files, base, self._live.lookup, table)
+            found = append_change(self.spec, self._retention, self._observed_us, changed, checked)
             stream_time = version.time if found.stream_time is None else max(version.time, found.stream_time)
             return replace(found, stream_time=stream_time, source=version)
 
