@@ -13,6 +13,7 @@ from statestore.catalog.log.store_spec import Captured
 from statestore.catalog.reads.captured import has_own_key
 from statestore.catalog.reads.rows import Rows
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.stores.record_input import batches_of, record_batch
 from statestore.catalog.stores.store_handle import PutAllResult, check_transaction
 from statestore.catalog.stores.versioned.captured_commits import check_capture, not_writable
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
@@ -21,6 +22,7 @@ from statestore.catalog.stores.versioned.unchanged_rows import without_unchanged
 from statestore.catalog.stores.versioned.versioned_store import PutResult, Record
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.places.held_tables import held_rows
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import TICK, Time, to_us
 
@@ -64,7 +66,8 @@ class CapturedStore(NaturalVersionedStore):
         self._check_writable()
         if source is None or mode != "append":
             raise not_writable(self.name, self.captured)
-        table = self._records_of(data)
+        records = (record_batch(self.spec, batch) for batch in batches_of(data))
+        table = held_rows(self.spec.record_schema(), records)  # a first version may be as large as the source
         checked = check_transaction(transaction)
         version = replace(source, time=source.time // TICK * TICK)  # as coarse as the times of rows
 

@@ -6,6 +6,8 @@ rows are left out: what they say was true before.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -14,6 +16,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.lookup.point_lookup import PointLookup
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools
+from statestore.formats.places.held_tables import held_rows
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal
@@ -30,13 +33,15 @@ def without_unchanged(files: SegmentFiles, log_state: LogState, lookup: PointLoo
     """
     if not log_state.segments or not table.num_rows:
         return table
-    is_alone, first, kept = _is_alone(files.spec, table), 0, []
+    return held_rows(table.schema, _changed(files, log_state.stream_time_us, lookup, table))
+
+
+def _changed(files: SegmentFiles, since: int, lookup: PointLookup, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    is_alone, first = _is_alone(files.spec, table), 0
     for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
-        dropped = _is_unchanged(files, log_state.stream_time_us, lookup, batch)
-        dropped &= is_alone[first : first + batch.num_rows]
+        dropped = _is_unchanged(files, since, lookup, batch) & is_alone[first : first + batch.num_rows]
         first += batch.num_rows
-        kept.append(batch.filter(pa.array(~dropped)) if dropped.any() else batch)
-    return pa.Table.from_batches(kept, schema=table.schema)
+        yield batch.filter(pa.array(~dropped)) if dropped.any() else batch
 
 
 def _is_alone(spec: StoreSpec, table: pa.Table) -> Bools:
