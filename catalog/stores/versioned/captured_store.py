@@ -54,7 +54,7 @@ class CapturedStore(NaturalVersionedStore):
         source: SourceVersion | None = None,
         after: int | Literal["any"] | None = "any",
     ) -> int:
-        """Commit the changes of one version of the source, also where there are none; return the version.
+        """Commit the changes of one version of the source, also where there are none; return the version that has it.
 
         ``data`` is a table as for ``put_all``, ``transaction`` the application of the capture and the number of the
         version, which is committed once. Rows that repeat the newest ones of the store are left out. ``after`` is the
@@ -81,7 +81,9 @@ class CapturedStore(NaturalVersionedStore):
             stream_time = version.time if found.stream_time is None else max(version.time, found.stream_time)
             return replace(found, stream_time=stream_time, source=version)
 
-        return self._write(change)
+        newest = self._write(change)
+        found = None if checked is None else self._log_state.versions.find_transaction(*checked)
+        return newest if found is None else found
 
     def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
         """Raise ReadOnlyError READ_ONLY: only the capture writes."""
