@@ -56,7 +56,7 @@ def next_version(
     said = SourceVersion(
         version.number, moment, version.stream_time, None if offsets is None else str(offsets), missing
     )
-    return NextVersion(source, state, version, moment, before, missing is None), said, columns
+    return NextVersion(source, state, version, moment, before), said, columns
 
 
 def _begun(source: Source, state: str, numbers: Sequence[int]) -> Sequence[int]:
