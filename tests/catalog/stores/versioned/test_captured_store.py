@@ -282,19 +282,20 @@ def gapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 FIRST = (
-    "batches 21 to 29 were gone before they could be captured, and nothing is known of the state from "
-    "1970-01-01T00:00:20.000Z until 1970-01-01T00:00:30.000Z"
+    "batches 21 to 29 were gone before they could be captured, and nothing is known of the state after "
+    "1970-01-01T00:00:20.000Z and before 1970-01-01T00:00:30.000Z"
 )
 SECOND_GAP = (
-    "batch 45 was gone before it could be captured, and nothing is known of the state from 1970-01-01T00:00:40.000Z "
-    "until 1970-01-01T00:00:50.000Z"
+    "batch 45 was gone before it could be captured, and nothing is known of the state after 1970-01-01T00:00:40.000Z "
+    "and before 1970-01-01T00:00:50.000Z"
 )
 BEGINNING = "its capture begins at 1970-01-01T00:00:10.000Z, and nothing is known of the state before"
 ASKED: list[tuple[str, dict[str, Any], list[str]]] = [
     ("scan", {}, []),
     ("scan", {"version": 3}, []),
     ("scan", {"as_of": 19_999}, []),
-    ("scan", {"as_of": 20_000}, [FIRST]),
+    ("scan", {"as_of": 20_000}, []),
+    ("scan", {"as_of": 20_001}, [FIRST]),
     ("scan", {"as_of": 29_999}, [FIRST]),
     ("scan", {"as_of": 29_999, "version": 2}, []),
     ("scan", {"as_of": 30_000}, []),
