@@ -429,7 +429,7 @@ class Source(Reader, ABC):
         """The rows that a version wrote, where ``before`` is the state that it began with, from its own files alone.
 
         None where these say less than everything that changed, as by default: a version without a delta or a
-        changelog, or one between whose state and ``before`` are others. Both versions are then compared.
+        changelog, one that has other columns than ``before``, or one with others in between. Both are then compared.
         """
         return None
 

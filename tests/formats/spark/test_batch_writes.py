@@ -14,10 +14,13 @@ from support.checkpoints.spark_state_fixtures import ARCHIVE, QUICK, plain, unpa
 from support.parameters import mostly_slow
 from support.rows_read import BytesRead
 
+from statestore.formats.bytes import hash_passes
+from statestore.formats.bytes.hash_passes import HashPass
 from statestore.formats.engine import Source, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.locations import parse_location
+from statestore.formats.spark.providers import bulk_replay, replay
 from statestore.formats.spark.read_parts import LookupPart
 from statestore.formats.spark.source import open_source
 from statestore.formats.values.filters import Filter
@@ -152,6 +155,7 @@ def test_the_rows_before_and_the_writes_make_the_rows_after(name: str) -> None:
 # Files that are read, and that are gone
 
 LAST = 5
+TWO_ROWS = 500  # bytes
 NUMBERED_FILE = re.compile(r"\.?(\d+)(_[0-9a-f-]+)?\.(delta|changelog|snapshot|zip)(\.crc)?")
 
 
@@ -233,3 +237,24 @@ def test_rows_that_are_looked_up_have_their_numbers() -> None:
             row for part in at.parts(chosen) for batch in at.rows(part, names, chosen) for row in cells(batch, names)
         ]
         assert sorted(row for row in found if row[0] == key[0]) == sorted(rows)
+
+
+@pytest.mark.parametrize(("name", "state"), [("agg__hdfs", "state"), ("twsttl__rkcl", "lst"), ("join__rkj4", "left")])
+def test_writes_that_are_too_many_to_be_held_are_read_in_passes(
+    name: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_source(parse_location(FOLDERS[f"checkpoints/spark4.3.0-{name}"]))
+    before, version = last_two(source, state)
+    whole = rows_written(source.written(state, version, before))
+    narrowed = []
+
+    class Noted(HashPass):
+        def narrow(self, eighths: int) -> None:
+            narrowed.append(self.kept)
+            super().narrow(eighths)
+
+    monkeypatch.setattr(hash_passes, "HashPass", Noted)
+    monkeypatch.setattr(bulk_replay, "HELD_BYTES", TWO_ROWS)
+    monkeypatch.setattr(replay, "_FOLD_BYTES", 1)
+    assert rows_written(source.written(state, version, before)) == whole
+    assert narrowed
