@@ -65,5 +65,6 @@ class Written(Reader, ABC):
         """Batches with the column WRITE (int8: PUT, REMOVE or APPEND) before those of the state.
 
         Columns of `StateInfo.placement` that are none of the row key are left out; that of `StateInfo.number` comes
-        last. A REMOVE has the columns of ``group``, others are null.
+        last. A REMOVE has the columns of ``group``, others are null. The number of an APPEND row counts from the first
+        one that is appended to its group, because the version's own files do not say how many rows the group had.
         """

@@ -15,7 +15,7 @@ from statestore.connector.capture.looks import store_name
 from statestore.formats.state_table import Query, StateTable
 from support.engines.cases import CASES, rows_of
 from support.engines.toys import write_package
-from support.slow_cases import mostly_slow
+from support.parameters import mostly_slow
 
 Row = tuple[Any, ...]
 
