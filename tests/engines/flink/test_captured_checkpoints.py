@@ -52,7 +52,7 @@ def check_state(run: FollowedRun, warehouse: Path, state: str, followed: Followe
     table = statestore.inspect(warehouse).table(state)
     captured = [row for row in table.versions().to_pylist() if row["batch"] is not None]
     numbers = [row["batch"] for row in captured]
-    assert numbers == sorted(set(numbers)) and len(numbers) > followed.after // len(STATES)
+    assert numbers == sorted(set(numbers)) and len(numbers) > followed.after // (2 * len(STATES))
     before_gaps = {row["missing_from"] - 1 for row in captured if row["missing_from"] is not None}
     model = FollowedModel(followed.keys)
     gone: list[int] = []
