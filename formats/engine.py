@@ -492,6 +492,16 @@ class Source(Reader, ABC):
         """A value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
         return None
 
+    def moment(self, state: str, before: Version | None) -> tuple[Version, tuple[int, int] | None] | None:
+        """The state as it is now, as a version for captures, in a format that keeps one moment only.
+
+        ``before`` is the one that was captured last. The number grows with each change, and is the same in every look
+        at the same state; it is none of `versions`. Besides it the first and the last number of what was between the
+        two and cannot be read any more, or None. None: there is nothing to capture yet. `written` tells what changed.
+        Raises NotFoundError TIME_NOT_KEPT, as by default, where the state has no such number or time.
+        """
+        raise self.no_time(state, self.newest(state))
+
     def missing_between(self, state: str, old: int, new: int) -> tuple[int, int] | None:
         """The first and the last number between two versions that another version may have had which cannot be read any
         more; None where there was none. By default these are all numbers that no event without state has."""

@@ -18,6 +18,9 @@ from statestore.formats.reader import Part, Reader
 WRITE = "_write"
 """The first column of `Written.rows`: what becomes of the group."""
 
+WRITTEN_AT = "_written_at"
+"""The second column of `Written.rows`, of writes that have times of their own."""
+
 PUT, REMOVE, APPEND = range(3)
 
 
@@ -37,6 +40,22 @@ class Written(Reader, ABC):
         They are the row key; for a list its key; for a bag with `StateInfo.number` the key and the number.
         """
 
+    @property
+    def timed(self) -> bool:
+        """Return whether each write has a time of its own, as those of a state that keeps the past have.
+
+        A group may then have several writes, each a PUT of one row or a REMOVE, which count from their times on; of
+        those at one time the last one counts. ``rows`` has the times in WRITTEN_AT, timestamps in microseconds, UTC.
+        """
+        return False
+
+    @property
+    def lacks_removals(self) -> bool:
+        """Return whether groups may have ended of which nothing is told, so that those which the state no longer has
+        are to be searched.
+        """
+        return False
+
     @abstractmethod
     def parts(self) -> Sequence[Part]:
         """Parts that together hold all rows. No group is in two of them."""
@@ -45,6 +64,6 @@ class Written(Reader, ABC):
     def rows(self, part: Any) -> Iterator[pa.RecordBatch]:
         """Batches with the column WRITE (int8: PUT, REMOVE or APPEND) before those of the state.
 
-        The columns of `StateInfo.placement` are left out; that of `StateInfo.number` comes last. A REMOVE has the
-        columns of ``group``, others are null.
+        Columns of `StateInfo.placement` that are none of the row key are left out; that of `StateInfo.number` comes
+        last. A REMOVE has the columns of ``group``, others are null.
         """

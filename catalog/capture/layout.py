@@ -111,7 +111,7 @@ def captured_spec(source: Source, info: StateInfo, columns: pa.Schema, name: str
 
     Raises UnsupportedError UNSUPPORTED_TYPE, which names the column.
     """
-    shown = [field for field in columns if field.name not in info.placement]
+    shown = captured_fields(info, columns)
     taken = {field.name.lower() for field in shown}
     names = {field.name: _free(field.name, taken) for field in shown}
     fields = [pa.field(names[field.name], storable(field.type)) for field in shown]
@@ -134,6 +134,11 @@ def captured_spec(source: Source, info: StateInfo, columns: pa.Schema, name: str
     )
     schemas = make_schema(key, "key"), make_schema(value, "value")
     return new_spec(name, "versioned", schemas, {}, "natural", 128, captured=captured)
+
+
+def captured_fields(info: StateInfo, columns: pa.Schema) -> list[pa.Field]:
+    """Return the columns that are captured: a place of a row only where it tells rows of the state from each other."""
+    return [field for field in columns if field.name not in info.placement or field.name in info.row_key]
 
 
 def _of_state(name: str, columns: Collection[str]) -> str:

@@ -37,6 +37,8 @@ def next_version(
         kept = source.kept(state)
     except NotFoundError:
         return None  # no version yet, or all of them were removed
+    if not source.keeps_versions:
+        return _present(source, state, taken)
     if taken is not None:
         _check_goes_on(source, state, taken, kept[-1])
     least = taken.version + 1 if taken is not None else kept[0] if since is None else since
@@ -48,15 +50,38 @@ def next_version(
     version = next(iter(source.versions(state, begun)))
     if version.time is None:
         raise source.no_time(state, version.number)
-    before = None if taken is None else Version(taken.version, taken.time, stream_time=taken.watermark)
     missing = _missing(source, state, taken, version.number) if begun == numbers[:1] else None
+    return *_next(source, state, taken, version, missing), columns
+
+
+def _present(
+    source: Source, state: str, taken: SourceVersion | None
+) -> tuple[NextVersion, SourceVersion, pa.Schema] | None:
+    """Return the present state of a format that keeps one moment only; None where it was taken."""
+    found = source.moment(state, _before(taken))
+    if found is None or (taken is not None and found[0].number == taken.version):
+        return None
+    return *_next(source, state, taken, *found), source.at(state, source.newest(state)).schema
+
+
+def _next(
+    source: Source, state: str, taken: SourceVersion | None, version: Version, missing: tuple[int, int] | None
+) -> tuple[NextVersion, SourceVersion]:
     # A clock that was set back: the version took effect when it came, which is not before the one that it follows.
+    assert version.time is not None, "a version with a time"
     moment = version.time if taken is None else max(version.time, taken.time)
     offsets = version.facts.get("offsets")
     said = SourceVersion(
         version.number, moment, version.stream_time, None if offsets is None else str(offsets), missing
     )
-    return NextVersion(source, state, version, moment, before), said, columns
+    return NextVersion(source, state, version, moment, _before(taken)), said
+
+
+def _before(taken: SourceVersion | None) -> Version | None:
+    if taken is None:
+        return None
+    facts = {} if taken.offsets is None else {"offsets": taken.offsets}
+    return Version(taken.version, taken.time, stream_time=taken.watermark, facts=facts)
 
 
 def _begun(source: Source, state: str, numbers: Sequence[int]) -> Sequence[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.capture.layout import DELETE, captured_spec, layout_of
+from statestore.catalog.capture.layout import DELETE, captured_fields, captured_spec, layout_of
 from statestore.catalog.capture.next_version import next_version, transaction_of, versions_behind
 from statestore.catalog.capture.storable_types import storable
 from statestore.catalog.capture.version_records import records_of_version
@@ -135,9 +135,7 @@ def _check_columns(spec: StoreSpec, source: Source, state: str, columns: pa.Sche
     info = source.info(state)
     names = dict(layout_of(spec, columns.names).names)
     own = pa.schema([*spec.key, *spec.value])
-    for field in columns:
-        if field.name in info.placement:
-            continue
+    for field in captured_fields(info, columns):
         stored = names.get(field.name)
         kind = normal_type(storable(field.type), f"column {field.name!r} of {state}")
         wider = None if stored is None else widest_type(own.field(stored).type, kind)

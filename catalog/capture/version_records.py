@@ -32,10 +32,11 @@ from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import TICK
 from statestore.formats.values.types import TIME
-from statestore.formats.written import APPEND, PUT, REMOVE, WRITE, Written
+from statestore.formats.written import APPEND, PUT, REMOVE, WRITE, WRITTEN_AT, Written
 
 MOST_ROWS = 1 << 20
 """Rows of a state that are compared at a time."""
+_NOTHING = Version(-1, None)  # before the first version
 FEW_GROUPS = 1_000
 """Groups of a bag, up to which their rows are looked up in the store."""
 
@@ -64,7 +65,11 @@ def records_of_version(table: VersionedTable, layout: Layout, wanted: NextVersio
     Raises NotFoundError VERSION_GONE where the engine removes what is read.
     """
     if wanted.source.info(wanted.state).has_past:
-        yield from _of_past(table, layout, wanted)
+        written = wanted.source.written(wanted.state, wanted.version, wanted.before or _NOTHING)
+        if written is not None and written.timed:
+            yield from _timed(table, layout, wanted, written)
+        else:
+            yield from _of_past(table, layout, wanted)
         return
     if wanted.before is None:
         if layout.counted:
@@ -309,6 +314,25 @@ def _divide(layout: Layout, wanted: NextVersion, parts: Sequence[IO[bytes]]) -> 
 # Rows that say when they were valid
 
 
+def _timed(table: VersionedTable, layout: Layout, wanted: NextVersion, written: Written) -> Iterator[pa.RecordBatch]:
+    """Yield the records of writes that have their own times, in their order, and the ends of rows that are gone."""
+    with reading(written, wanted.state, [wanted.version.number]):
+        for part in written.parts():
+            for batch in written.rows(part):
+                if batch.num_rows:
+                    is_gone = pc.equal(batch.column(WRITE), pa.scalar(REMOVE, pa.int8()))
+                    moments = _micros(batch.column(WRITTEN_AT), wanted.moment)
+                    yield _record_batch(layout.stored(batch), moments, pc.if_else(is_gone, DELETE, INSERT))
+    if written.lacks_removals and wanted.before is not None:
+        names = layout.key.names
+        planned, query = table.for_plan(), Query(columns=tuple(layout.schema.names))
+        before = _joined_stored((b for split in planned.splits(query) for b in planned.read(split, query)), layout)
+        now = _side(layout, _rows(layout, wanted))
+        old, new = (keyed_rows([rows.column(name) for name in names], []) for rows in (before, now))
+        left, _ = pairs(old, new)
+        yield from _deletes(before.take(pa.array(others(before.num_rows, left))), wanted)
+
+
 def _of_past(table: VersionedTable, layout: Layout, wanted: NextVersion) -> Iterator[pa.RecordBatch]:
     """Yield the records of rows of the present and the past, at their own times; those that the store has are left out.
 
@@ -325,6 +349,8 @@ def _of_past(table: VersionedTable, layout: Layout, wanted: NextVersion) -> Iter
             stored = layout.stored(rows.select([name for name in layout.columns if name in rows.schema.names]))
             start = _micros(rows.column("valid_from"), wanted.moment)
             end = _micros(rows.column("valid_to"), OPEN)
+            held = start // TICK < end // TICK  # a row that was replaced at its own time is none
+            stored, start, end = stored.filter(pa.array(held)), start[held], end[held]
             keys = [stored.column(name) for name in layout.key.names]
             new = ~np.isin(_row_hashes(stored, start), known)
             yield from _at_times(stored.filter(pa.array(new)), start[new], INSERT)
@@ -365,7 +391,7 @@ def _micros(column: pa.Array, absent: int) -> Ints:
 
 def _at_times(stored: pa.RecordBatch, moments: Ints, kind: str) -> Iterator[pa.RecordBatch]:
     if stored.num_rows:
-        yield _record_batch(stored, moments, kind)
+        yield _record_batch(stored, moments, pa.repeat(pa.scalar(kind), stored.num_rows))
 
 
 # Rows and records
@@ -411,10 +437,10 @@ def _deletes(stored: pa.RecordBatch, wanted: NextVersion) -> Iterator[pa.RecordB
 
 def _records(stored: pa.RecordBatch, wanted: NextVersion, kind: str) -> Iterator[pa.RecordBatch]:
     if stored.num_rows:
-        yield _record_batch(stored, np.full(stored.num_rows, wanted.moment), kind)
+        kinds = pa.repeat(pa.scalar(kind), stored.num_rows)
+        yield _record_batch(stored, np.full(stored.num_rows, wanted.moment), kinds)
 
 
-def _record_batch(stored: pa.RecordBatch, moments: Ints, kind: str) -> pa.RecordBatch:
-    kinds = pa.repeat(pa.scalar(kind), stored.num_rows)
+def _record_batch(stored: pa.RecordBatch, moments: Ints, kinds: pa.Array) -> pa.RecordBatch:
     fields = [*stored.schema, pa.field("timestamp", TIME), pa.field("_change_type", pa.string())]
     return pa.RecordBatch.from_arrays([*stored.columns, pa.array(moments).cast(TIME), kinds], schema=pa.schema(fields))

@@ -45,7 +45,7 @@ from statestore.formats.values.times import format_time
 OFFSET = "changelog_offset"
 TIME = pa.timestamp("us", tz="UTC")
 VERSION = 1
-_READ = ("key", "value", "headers", "timestamp", "offset")
+READ = ("key", "value", "headers", "timestamp", "offset")
 _NOT_SHOWN = ("tombstone", "record")
 
 
@@ -85,7 +85,7 @@ class ChangelogAt(HoldsPast):
         for log in self.logs:
             self._check_times(log)
             self._check_prefix(log)
-        marked = marks_expired(self._kind, self.retention)
+        marked = marks_expired(self.kind, self.retention)
         return [
             LogPart(log, self._stream_time(log) if marked else None)
             for log in self.logs
@@ -93,12 +93,12 @@ class ChangelogAt(HoldsPast):
         ]
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
-        if self._is_versioned:
+        if self.is_versioned:
             for batch in self.past_rows(part, columns, filters):
                 yield batch.filter(batch.column("valid_to").is_null()).drop_columns(["valid_to"])
             return
-        for batch in replayed([part.log], self.moment, columns=_READ, keys=self._keys(filters)):
-            rows = self._decoded(batch, part, columns)
+        for batch in replayed([part.log], self.moment, columns=READ, keys=self._keys(filters)):
+            rows = self.decoded(batch, part, columns)
             yield without_expired(rows) if self.hide_expired else rows
 
     def past_from(self) -> int | None:
@@ -106,7 +106,7 @@ class ChangelogAt(HoldsPast):
         self.check_past()
         begins = [self._wholeness(log).stream_time for log in self.logs]
         known = [begin for begin in begins if begin is not None]
-        if self.hide_expired and self.retention is not None and self._is_versioned:
+        if self.hide_expired and self.retention is not None and self.is_versioned:
             known += [self._stream_time(log) - self.retention for log in self.logs]
         return max(known) * 1000 if known else None
 
@@ -119,7 +119,7 @@ class ChangelogAt(HoldsPast):
                     f"partition {log.partition} of the changelog has records without a timestamp, so its past is "
                     "unknown; export them with timestamps (kcat -J, or print.timestamp=true)",
                 )
-        if self.hide_expired and not self._is_versioned and marks_expired(self._kind, self.retention):
+        if self.hide_expired and not self.is_versioned and marks_expired(self.kind, self.retention):
             raise InvalidInputError(
                 ErrorCode.CONFLICTING_OPTIONS,
                 "option hideExpired is about the rows of now, and a moment, a history or changes were asked for; leave "
@@ -127,23 +127,23 @@ class ChangelogAt(HoldsPast):
             )
 
     def past_hint(self) -> str:
-        if self._kind.segmented and self.retention is None:
+        if self.kind.segmented and self.retention is None:
             return "; give the store's retention with option retention, and the past is longer"
         return ""
 
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         log = part.log
-        if self._is_versioned:
+        if self.is_versioned:
             for batch in versions([log], VersionedRules(self.retention), self.moment, expired=True):
                 batch = batch.rename_columns({"valid_from": "timestamp"})
-                rows = self._decoded(batch, part, columns, ends=batch.column("valid_to"))
+                rows = self.decoded(batch, part, columns, ends=batch.column("valid_to"))
                 yield without_expired(rows) if self.hide_expired else rows
             return
         for found in in_key_ranges(partial(keyed, log, self.moment), log.partition, keys=self._keys(filters)):
             batch = _intervals(found)
             for begin in range(0, len(batch), BATCH_ROWS):
                 piece = batch.slice(begin, BATCH_ROWS)
-                rows = self._decoded(piece, part, columns, piece.column("valid_from"), piece.column("valid_to"))
+                rows = self.decoded(piece, part, columns, piece.column("valid_from"), piece.column("valid_to"))
                 if EXPIRED in rows.schema.names:  # it is about now, and the rows are those of any moment
                     at = rows.schema.get_field_index(EXPIRED)
                     rows = rows.set_column(at, EXPIRED, pa.nulls(len(rows), pa.bool_()))
@@ -152,7 +152,7 @@ class ChangelogAt(HoldsPast):
     def _wholeness(self, log: RecordLog) -> Wholeness:
         if log.partition not in self.whole:
             self.whole[log.partition] = wholeness(log)
-        return self.whole[log.partition].for_kind(self._kind, self.retention)
+        return self.whole[log.partition].for_kind(self.kind, self.retention)
 
     def _check_prefix(self, log: RecordLog) -> None:
         """Raise NotFoundError TIME_NOT_KEPT if a prefix ends where records are missing."""
@@ -172,8 +172,8 @@ class ChangelogAt(HoldsPast):
 
     def _check_times(self, log: RecordLog) -> None:
         """Raise InvalidInputError KAFKA_RECORDS where rows or a moment follow from timestamps that are absent."""
-        if not log.findings.times_known and (self._is_versioned or self.moment.time is not None):
-            what = "option untilTime" if self.moment.time is not None else f"a {self._kind.name} store"
+        if not log.findings.times_known and (self.is_versioned or self.moment.time is not None):
+            what = "option untilTime" if self.moment.time is not None else f"a {self.kind.name} store"
             raise InvalidInputError(
                 ErrorCode.KAFKA_RECORDS,
                 f"partition {log.partition}: found records without a timestamp, expected one in each for {what}; "
@@ -181,21 +181,21 @@ class ChangelogAt(HoldsPast):
             )
 
     @property
-    def _kind(self) -> StoreKind:
+    def kind(self) -> StoreKind:
         return KINDS[self.form.kind]
 
     @property
-    def _is_versioned(self) -> bool:
-        return self._kind.has_past
+    def is_versioned(self) -> bool:
+        return self.kind.has_past
 
     def _stream_time(self, log: RecordLog) -> int:
         """The greatest segment time that the store has seen, which a null put counts for, too; -1: none.
 
         That of a versioned store is the greatest timestamp.
         """
-        if self._is_versioned:
+        if self.is_versioned:
             return max((int(records.timestamp.max()) for records in keyed(log, self.moment)), default=-1)
-        times = (segment_times_of(self._decoded_keys(records.batch(_READ))) for records in keyed(log, self.moment))
+        times = (segment_times_of(self._decoded_keys(records.batch(READ))) for records in keyed(log, self.moment))
         return max((int(each.max()) for each in times if len(each)), default=-1)
 
     def _decoded_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -204,10 +204,10 @@ class ChangelogAt(HoldsPast):
 
     def _keys(self, filters: Sequence[Filter]) -> list[bytes] | None:
         """The raw keys to which filters limit an answer; None: any."""
-        kind = self._kind
+        kind = self.kind
         return encoded_keys(self.form, kind, filters) if kind.rows in ("plain", "versioned") else None
 
-    def _decoded(
+    def decoded(
         self,
         batch: pa.RecordBatch,
         part: LogPart,
@@ -215,7 +215,7 @@ class ChangelogAt(HoldsPast):
         starts: pa.Array | None = None,
         ends: pa.Array | None = None,
     ) -> pa.RecordBatch:
-        """Records (`_READ`) as rows of the state; with their intervals, in milliseconds, where they are given."""
+        """Records (`READ`) as rows of the state; with their intervals, in milliseconds, where they are given."""
         rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch), wanted)
         record = rows.column("record")
         columns = {name: rows.column(name) for name in rows.schema.names if name not in _NOT_SHOWN}
@@ -223,7 +223,7 @@ class ChangelogAt(HoldsPast):
         known = part.log.findings
         place = part.log.partition if known.partition_known else None
         columns[PARTITION] = pa.repeat(pa.scalar(place, pa.int32()), len(rows))
-        if not known.times_known and self._kind.timestamp and self._kind.rows != "outer-join buffer":
+        if not known.times_known and self.kind.timestamp and self.kind.rows != "outer-join buffer":
             columns["timestamp"] = pa.nulls(len(rows), columns["timestamp"].type)
         names = list(self.schema.names)
         for name, times in (("valid_from", starts), ("valid_to", ends)):
@@ -232,7 +232,9 @@ class ChangelogAt(HoldsPast):
                 names += [] if name in names else [name]
         if part.stream_time is not None and self.retention is not None:
             judged = pa.RecordBatch.from_pydict(columns)
-            columns[EXPIRED] = expired_column(judged, self._kind, part.stream_time, self.retention)
+            columns[EXPIRED] = expired_column(judged, self.kind, part.stream_time, self.retention)
+        elif EXPIRED in names:
+            columns[EXPIRED] = pa.nulls(len(rows), pa.bool_())
         return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
 
@@ -245,7 +247,7 @@ def changelog_schema(form: StoreForm, retention: int | None) -> pa.Schema:
 
 
 def _intervals(found: KeyRange) -> pa.RecordBatch:
-    """Records with a value (`_READ`) and the stream times between which they were the newest of their key."""
+    """Records with a value (`READ`) and the stream times between which they were the newest of their key."""
     following = neighbours(found).following
     rows = np.flatnonzero(found.value.is_valid().to_numpy(zero_copy_only=False))
     last = following[rows] < 0

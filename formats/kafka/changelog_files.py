@@ -57,7 +57,8 @@ class FileTopics:
 
     @property
     def identity(self) -> str:
-        return "\n".join(self.listed)
+        """Files at a path are one source, whatever topics they gain."""
+        return ""
 
     @property
     def listed(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, changelog_schema
 from statestore.formats.kafka.changelog_files import SUFFIX, file_topics
 from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
@@ -28,10 +28,12 @@ from statestore.formats.kafka.store_settings import Given, StoreSettings
 from statestore.formats.kafka.stores.kind_detection import KindGuess
 from statestore.formats.places.locations import Location, not_local, parse_location
 
-if TYPE_CHECKING:  # what edits alone need is loaded by them
+if TYPE_CHECKING:  # what edits and captures alone need is loaded by them
     from statestore.formats.edits import EditOptions, EditPlan, StateEdit
+    from statestore.formats.kafka.changelog_written import ChangelogMoment
     from statestore.formats.kafka.edits.edited_records import TopicRecords
     from statestore.formats.kafka.edits.edited_store import EditedStore
+    from statestore.formats.written import Written
 
 _OFFSETS = re.compile(r"\d+|\d+:\d+(,\d+:\d+)*")
 
@@ -77,12 +79,13 @@ class Topics(Protocol):
 
 @dataclass(frozen=True)
 class ChangelogSource(Source):
-    """Topics at a location as they were when it was opened. ``known`` is a cache by topic."""
+    """Topics at a location as they were when it was opened. ``known`` and ``moments`` are caches by topic."""
 
     location: Location
     topics: Topics
     settings: StoreSettings
     known: dict[str, KnownChangelog] = field(default_factory=dict, repr=False, compare=False)
+    moments: dict[str, ChangelogMoment] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def path(self) -> str:
@@ -157,6 +160,49 @@ class ChangelogSource(Source):
         moment = LogMoment(self._until([log.partition for log in found.logs]), self.settings.until_time)
         hide = self.settings.hide_expired
         return ChangelogAt(found.logs, found.store.form, found.store.retention, moment, hide, found.whole)
+
+    # Captures
+
+    def moment(self, state: str, before: Version | None) -> tuple[Version, tuple[int, int] | None] | None:
+        """The topic as it is now. Raises as `changelog_moment`, InvalidInputError CONFLICTING_OPTIONS."""
+        from statestore.formats.kafka.changelog_written import changelog_moment
+
+        at = self._captured_at(state)
+        found = changelog_moment(at, before, f"changelog {state} of {self.path}")
+        if found is None:
+            return None
+        self.moments[state] = found
+        number = found.version.number
+        first = 0 if before is None else before.number + 1
+        return found.version, (first, number - 1) if found.missing and first < number else None
+
+    def written(self, state: str, version: Version, before: Version) -> Written | None:
+        from statestore.formats.kafka.changelog_written import OFFSETS, ChangelogWritten, has_one_row_a_record
+
+        found = self.moments.get(state)
+        if found is None or found.version.number != version.number or found.before != before.facts.get(OFFSETS):
+            return None
+        at, info = self._captured_at(state), self.info(state)
+        if not has_one_row_a_record(at.kind):
+            return None
+        columns = [name for name in info.columns.names if name not in info.placement or name in info.row_key]
+        return ChangelogWritten(at, found.new, tuple(columns), info.row_key, found.missing > 0)
+
+    def _captured_at(self, state: str) -> ChangelogAt:
+        at = self.at(state, VERSION)
+        if not isinstance(at, ChangelogAt):
+            raise UnsupportedError(
+                ErrorCode.CAPTURE_UNSUPPORTED,
+                f"{state} of {self.path}: past versions are captured with those of now; capture {self._topic(state)}",
+            )
+        given = self.settings
+        if given.until_offset is not None or given.until_time is not None or given.hide_expired:
+            raise InvalidInputError(
+                ErrorCode.CONFLICTING_OPTIONS,
+                "a capture takes all records of a changelog; leave out the options untilOffset, untilTime and "
+                "hideExpired",
+            )
+        return at
 
     def size(self, state: str) -> StateSize:
         found = self.changelog(state)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,10 @@ class BrokerLog:
         missing = None if records is None else self.high - records
         first = None if empty else self.low
         return LogFindings(self.partition, first, self.high, records, missing, markers_known=False)
+
+    def after(self, offset: int) -> BrokerLog:
+        """The log from an offset on, or from its beginning if that is later. It is read for the first time."""
+        return replace(self, low=min(max(self.low, offset), self.high), seen={})
 
     def read(self) -> Iterator[Records]:
         """Yield all records.
