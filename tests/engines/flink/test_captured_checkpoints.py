@@ -21,6 +21,7 @@ RUNS = (
     Followed(seed=4, kills=5, after=30, options=(("backend", "hashmap"),)),
     Followed(seed=5, kills=5, after=30, options=(("changelog", "500ms"),)),
     Followed(seed=6, kills=3, after=60, options=(("fail", "2600"),)),
+    Followed(seed=7, kills=3, after=40, settings=("execution.checkpointing.file-merging.enabled=true",)),
 )
 
 
