@@ -127,8 +127,9 @@ class FlinkEditPlan(EditPlan):
         if asked.max_parallelism is not None:
             moved = [each for each in self._kept_operators if each.max_parallelism != asked.max_parallelism]
             others |= {each.id for each in moved if any(map(_has_keyed, each.subtasks))}
-        # A changelog names its files by URIs alone, and several subtasks share them, so it cannot be copied.
-        others |= {each.id for each in self._kept_operators if any(map(_has_changelog, each.subtasks))}
+        # A changelog alone is copied, as it lacks the serializer of keys, with which canonical streams begin.
+        logged = [each for each in self._kept_operators if any(map(_has_changelog, each.subtasks))]
+        others |= {each.id for each in logged if not _is_changelog_alone(each)}
         others -= asked.dropped
         keyed = [each for each in self.edits if not isinstance(self.source.at(each.state, self.number), ElementsAt)]
         found = edited_operators(self.source, self.number, keyed, others, asked.without)
@@ -198,6 +199,13 @@ class FlinkEditPlan(EditPlan):
         for operator in self._operators.values():
             found += operator.notes
             found += [] if operator.lost_timers is None else [operator.lost_timers]
+        others = [each for each in self._kept_operators if each.id not in self._operators]
+        if logged := [each.id for each in others if _is_changelog_alone(each)]:
+            labels = ", ".join(sorted(self._snapshot.labels[each] for each in logged))
+            found.append(
+                f"{labels} keeps its changelog, of which nothing was materialized yet: start the job with the backend "
+                "and the changelog that it had, in claim mode CLAIM, as Flink asks of that backend"
+            )
         kept = self._of_heap(self._operators)[1] if self._operators else []
         if kept:
             labels = ", ".join(sorted(self._snapshot.labels[each] for each in kept))
@@ -497,3 +505,10 @@ def _has_keyed(subtask: Subtask) -> bool:
 
 def _has_changelog(subtask: Subtask) -> bool:
     return isinstance(subtask.managed_keyed, ChangelogHandle)
+
+
+def _is_changelog_alone(operator: OperatorSnapshot) -> bool:
+    """Return whether all keyed state of an operator is in changelogs, of which nothing was materialized yet."""
+    handles = [each.managed_keyed for each in operator.subtasks if each.managed_keyed is not None]
+    found = [each for each in handles if isinstance(each, ChangelogHandle)]
+    return len(found) == len(handles) > 0 and not any(each.materialized for each in found)

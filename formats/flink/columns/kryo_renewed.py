@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from statestore.formats.bytes.field_reader import varint_bytes
 from statestore.formats.flink.columns.kryo_tapes import Tape, forms_of, tape_of
 from statestore.formats.flink.columns.program_writer import modified_utf8
 from statestore.formats.flink.columns.written_rows import NoBytesError, decimal_bytes
@@ -69,7 +70,7 @@ def kryo_content(kind: KryoOf, tape: Tape, value: Any, most_ascii: int) -> bytes
     if tag == forms.CONSTANT:
         every = (*CONSTANTS, *(constants for _, constants in enums_of(kind.classes)))
         constants = every[int(tape.more[root])]
-        return varint(constants.index(value) + 1) if value in constants else None
+        return varint_bytes(constants.index(value) + 1) if value in constants else None
     return writer.leaf(tag, value)
 
 
@@ -111,9 +112,9 @@ class _Writer:
             return None
         (tag,) = tags
         if self.is_old:
-            return _joined([varint(len(value)), *(self._object(tag, each) for each in value)])
+            return _joined([varint_bytes(len(value)), *(self._object(tag, each) for each in value)])
         if not value:
-            return varint(1)
+            return varint_bytes(1)
         if tag not in _FRONTS or all(each is None for each in value):
             return None
         has_nulls = any(each is None for each in value)
@@ -127,7 +128,7 @@ class _Writer:
             return None
         (of_key,), (of_item,) = keys, items or {forms.NULL}
         parts = [part for key, each in value for part in (self._object(of_key, key), self._object(of_item, each))]
-        return _joined([varint(len(value) + (0 if self.is_old else 1)), *parts])
+        return _joined([varint_bytes(len(value) + (0 if self.is_old else 1)), *parts])
 
 
 def _after(front: bytes, content: bytes | None) -> bytes | None:
@@ -143,17 +144,7 @@ def _flagged(number: int) -> bytes:
     """A number of which the first byte has a flag, which is set, and six bits."""
     found, left = bytearray([number & 0x3F | 0x80 | (0x40 if number > 0x3F else 0)]), number >> 6
     if left:
-        found += varint(left)
-    return bytes(found)
-
-
-def varint(number: int) -> bytes:
-    """A number of up to 32 bits without sign, seven bits a byte, the lowest first."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
+        found += varint_bytes(left)
     return bytes(found)
 
 
@@ -198,14 +189,14 @@ def _with_zeros(value: str) -> bytes:
 
 def _big_integer(number: int) -> bytes:
     octets = decimal_bytes(number)
-    return varint(len(octets) + 1) + octets
+    return varint_bytes(len(octets) + 1) + octets
 
 
 def _big_decimal(value: str) -> bytes:
     sign, digits, exponent = Decimal(value).as_tuple()
     assert isinstance(exponent, int)
     number = int("".join(map(str, digits)) or "0") * (-1 if sign else 1)
-    return _big_integer(number) + varint(_zigzag(-exponent, 32))
+    return _big_integer(number) + varint_bytes(_zigzag(-exponent, 32))
 
 
 def _halves(value: str) -> tuple[int, int]:
@@ -214,12 +205,12 @@ def _halves(value: str) -> tuple[int, int]:
 
 
 def _moment(value: int) -> bytes:
-    return _unsigned_long(value // _SECOND) + varint(value % _SECOND)
+    return _unsigned_long(value // _SECOND) + varint_bytes(value % _SECOND)
 
 
 def _moment_of_fields(value: int) -> bytes:
     """The nanoseconds come first, by the order of the names of fields."""
-    return varint(_zigzag(value % _SECOND, 32)) + _long(value // _SECOND)
+    return varint_bytes(_zigzag(value % _SECOND, 32)) + _long(value // _SECOND)
 
 
 def _millis(value: int) -> bytes:
@@ -230,12 +221,12 @@ def _millis(value: int) -> bytes:
 
 def _date(value: int) -> bytes:
     found = _EPOCH + timedelta(days=value)
-    return varint(found.year) + bytes([found.month, found.day])
+    return varint_bytes(found.year) + bytes([found.month, found.day])
 
 
 def _date_of_fields(value: int) -> bytes:
     found = _EPOCH + timedelta(days=value)
-    return struct.pack(">hh", found.day, found.month) + varint(_zigzag(found.year, 32))
+    return struct.pack(">hh", found.day, found.month) + varint_bytes(_zigzag(found.year, 32))
 
 
 def _time(value: int) -> bytes:
@@ -245,7 +236,7 @@ def _time(value: int) -> bytes:
     if not 0 <= value < _DAY:
         raise ValueError("no time of a day")
     if value % _SECOND:
-        return bytes(parts) + varint(value % _SECOND)
+        return bytes(parts) + varint_bytes(value % _SECOND)
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
     return bytes([*parts[:-1], ~parts[-1] & 0xFF])
@@ -255,7 +246,8 @@ def _time_of_fields(value: int) -> bytes:
     second = value // _SECOND
     if not 0 <= value < _DAY:
         raise ValueError("no time of a day")
-    return bytes([second // 3600, second // 60 % 60]) + varint(_zigzag(value % _SECOND, 32)) + bytes([second % 60])
+    front = bytes([second // 3600, second // 60 % 60])
+    return front + varint_bytes(_zigzag(value % _SECOND, 32)) + bytes([second % 60])
 
 
 def _character(value: str, form: str) -> bytes:
@@ -264,7 +256,7 @@ def _character(value: str, form: str) -> bytes:
 
 
 _LEAVES: Mapping[int, Callable[[Any], bytes]] = {
-    forms.INT: lambda value: varint(_zigzag(value, 32)),
+    forms.INT: lambda value: varint_bytes(_zigzag(value, 32)),
     forms.LONG: _long,
     forms.BYTE: lambda value: struct.pack(">b", value),
     forms.BOOL: lambda value: struct.pack(">?", value),
@@ -280,7 +272,7 @@ _OLD: Mapping[int, Callable[[Any], bytes]] = {
     forms.FLOAT: lambda value: struct.pack(">f", value),
     forms.DOUBLE: lambda value: struct.pack(">d", value),
     forms.UUID: lambda value: b"".join(map(_long, _halves(value))),
-    forms.TIMESTAMP: lambda value: _unsigned_long(value // 10**6) + varint(value % _SECOND),
+    forms.TIMESTAMP: lambda value: _unsigned_long(value // 10**6) + varint_bytes(value % _SECOND),
     forms.INSTANT: _moment_of_fields,
     forms.DURATION: _moment_of_fields,
     forms.LOCAL_DATE: _date_of_fields,
@@ -293,9 +285,9 @@ _NEW: Mapping[int, Callable[[Any], bytes]] = {
     forms.FLOAT: lambda value: struct.pack("<f", value),
     forms.DOUBLE: lambda value: struct.pack("<d", value),
     forms.UUID: lambda value: struct.pack("<qq", *_halves(value)),
-    forms.TIMESTAMP: lambda value: _unsigned_long(value // _SECOND * 1000) + varint(value % _SECOND),
+    forms.TIMESTAMP: lambda value: _unsigned_long(value // _SECOND * 1000) + varint_bytes(value % _SECOND),
     forms.INSTANT: _moment,
-    forms.DURATION: lambda value: struct.pack("<q", value // _SECOND) + varint(value % _SECOND),
+    forms.DURATION: lambda value: struct.pack("<q", value // _SECOND) + varint_bytes(value % _SECOND),
     forms.LOCAL_DATE: _date,
     forms.LOCAL_TIME: _time,
     forms.LOCAL_DATE_TIME: lambda value: _date(value // _DAY) + _time(value % _DAY),

@@ -24,6 +24,7 @@ from statestore.formats.flink.snapshot.handles import (
     OperatorHandle,
     OperatorStateOffsets,
     PlainChanges,
+    RelativeChanges,
     RelativeHandle,
     RocksHandle,
     SegmentHandle,
@@ -295,13 +296,23 @@ def _changelog_files(source: DataInput, kind: int) -> _Changes:
     parts = []
     for _ in range(source.count(source.i32("files of changes"), 9, "files of changes")):
         offset = _size(source, "an offset of changes")
-        stream = given_stream(source, "changes")
-        if isinstance(stream, FileHandle):
-            stream = ChangesFile(stream.uri, stream.size)
-        parts.append(ChangeSet(stream, offset))
+        parts.append(ChangeSet(_changes_stream(source), offset))
     size = _size(source, "changes")
     source.i64("the size of new changes")
     source.utf("the id of a handle")
     if kind == _CHANGELOG_FILES_2:
         source.utf("the name of a changelog storage")
     return _Changes(first, groups, tuple(parts), size)
+
+
+def _changes_stream(source: DataInput) -> StreamHandle:
+    start = source.at
+    found = _stream(source, "changes", 0)
+    if found is None:
+        raise source.error("found no handle for changes, expected one", start)
+    if isinstance(found, FileHandle):
+        found = ChangesFile(found.uri, found.size)
+    elif isinstance(found, RelativeHandle):
+        found = RelativeChanges(found.path, found.size)
+    source.note(start, found)
+    return found

@@ -44,6 +44,11 @@ class RelativeHandle:
 
 
 @dataclass(frozen=True)
+class RelativeChanges(RelativeHandle):
+    """A `ChangesFile` in the folder of ``_metadata``, as copies of snapshots have it."""
+
+
+@dataclass(frozen=True)
 class SegmentHandle:
     """A part of a file that several handles share (``SegmentFileStateHandle``, type 15)."""
 

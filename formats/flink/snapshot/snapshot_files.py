@@ -22,6 +22,7 @@ from statestore.formats.flink.snapshot.handles import (
     InPlace,
     KeyedHandle,
     KeyGroupHandle,
+    RelativeChanges,
     RocksHandle,
     SegmentHandle,
     StreamHandle,
@@ -265,7 +266,7 @@ class SnapshotFiles:
 
     def _checked(self, handle: StoredHandle, path: str, found: int) -> Located:
         folder, name = posixpath.split(path)
-        if isinstance(handle, ChangesFile):  # its reader knows how many bytes it must have
+        if isinstance(handle, ChangesFile | RelativeChanges):  # its reader knows how many bytes it must have
             return Located(replace(self.folder, path=folder, seen=None), name, 0, found, found)
         start = handle.start if isinstance(handle, SegmentHandle) else 0
         end = start + handle.size

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
-from statestore.formats.flink.snapshot.handles import ChangeSet, ChangesFile, PlainChanges, stream_size
+from statestore.formats.flink.snapshot.handles import ChangeSet, ChangesFile, PlainChanges, RelativeChanges, stream_size
 from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
 from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window, damaged
 from statestore.formats.kernels import compiled_use
@@ -89,8 +89,9 @@ class _OpenFile:
         if flag not in (b"\0", b"\1"):
             raise damaged(part.path, f"found {flag.hex() or 'no byte'} in front of changes, expected 00 or 01")
         self._is_packed = flag == b"\1"
-        if isinstance(first.stream, ChangesFile) and not self._is_packed and part.size != first.stream.size + 1:
-            raise damaged(part.path, f"found {part.size} bytes, expected {first.stream.size + 1}")
+        is_file = isinstance(first.stream, ChangesFile | RelativeChanges)
+        if is_file and not self._is_packed and part.size != stream_size(first.stream) + 1:
+            raise damaged(part.path, f"found {part.size} bytes, expected {stream_size(first.stream) + 1}")
         self._window = block_window(part, 1, part.size, compressed=self._is_packed, piece_bytes=_PIECE)
 
     def goes_on(self, each: ChangeSet) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from support.engines.toy_edits import tree
 from support.flink.edited import planned, state_edit, written
 from support.flink.running.java_project import class_path
-from support.flink.running.job import Job, Snapshot, run_job
+from support.flink.running.job import OPENED, OPTIONS, PATIENCE_S, Job, run_job
 from support.flink.snapshot_reads import rows_of, source_at
 from support.object_stores.s3_server import BUCKET, S3Server
 
@@ -119,11 +121,14 @@ def seen_by(source: FlinkSource, operator: str = "edited") -> dict[str, Known]:
     return found
 
 
-def told_by(snapshot: Snapshot) -> tuple[dict[str, Known], dict[tuple[str, int], int]]:
-    """What the job itself saw since its start: the state of keys, without timers, and those that fired."""
+def told_by(lines: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Known], dict[tuple[str, int], int]]:
+    """What the job itself saw since its start: the state of keys, without timers, and those that fired.
+
+    Lines that Flink's State Processor API has printed have the timers of each key, too.
+    """
     found: dict[str, Known] = {}
     fired: dict[tuple[str, int], int] = {}
-    for row in snapshot.truth:
+    for row in lines:
         key = row["key"]
         if row["state"].startswith("fired-"):
             fired[key, int(row["state"].removeprefix("fired-"))] = row["value"]
@@ -134,7 +139,27 @@ def told_by(snapshot: Snapshot) -> tuple[dict[str, Known], dict[tuple[str, int],
         elif row["state"] == "parts":
             pairs = row["value"]["$map"] if isinstance(row["value"], dict) else row["value"]
             found.setdefault(key, Known()).parts = {part: (value[0], value[1]) for part, value in pairs}
+        elif row["state"] == "timers":
+            found.setdefault(key, Known()).timers = set(row["value"])
     return found, fired
+
+
+def read_by_flink(jars: str, snapshot: Path, start: Mapping[str, str]) -> dict[str, Known]:
+    """The state of each key, read by Flink's State Processor API with the backend of a job that starts from it.
+
+    That reader shows no timers of raw keyed state, not even in the snapshot that Flink itself has written.
+    """
+    opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
+    asked = (str(snapshot), start["backend"], start.get("timers", "ROCKSDB"), start.get("uid", "edited"))
+    command = ["java", *OPTIONS, *opened, "-cp", jars, "ReadEdited", *asked]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return told_by(json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{"))[0]
+
+
+def without_timers(keys: Mapping[str, Known]) -> dict[str, Known]:
+    """Return the keys as a reader shows them that does not restore timers, and as jobs tell of them."""
+    return {name: Known(key.count, key.parts, key.ids) for name, key in keys.items()}
 
 
 @pytest.fixture(scope="module")
@@ -149,39 +174,61 @@ SETTINGS = {"rename_operator": "edited=elsewhere", "drop": "spare"}
 ON_HEAP = {"timers": "HEAP"}
 """Timers that a checkpoint of RocksDB has in raw keyed state."""
 OF_SETTINGS = {"uid": "elsewhere", "parallelism": "3"}
+ROCKS, HEAP, WIDER = {"backend": "rocksdb"}, {"backend": "hashmap"}, {"parallelism": "3"}
+LOGGED = {**ROCKS, "changelog": "never"}
+"""The changelog backend, which materializes nothing: all state is in the changelog."""
+LAYOUTS: tuple[tuple[str, str, dict[str, str], dict[str, str], dict[str, str]], ...] = (
+    ("canonical", "canonical", ROCKS, {**ROCKS, **WIDER}, {**HEAP, **WIDER}),
+    ("native", "native", ROCKS, ROCKS, {**ROCKS, **WIDER}),
+    ("checkpoint", "chk", ROCKS, HEAP, {**ROCKS, **WIDER}),
+    ("heap-timers", "chk", {**ROCKS, **ON_HEAP}, {**ROCKS, **ON_HEAP}, {**ROCKS, **ON_HEAP}),
+    ("heap", "chk", {**HEAP, "spare": ""}, {**ROCKS, "spare": ""}, {**HEAP, "spare": "", **WIDER}),
+    ("changelog", "wait:1500,chk", {**ROCKS, "changelog": "200"}, HEAP, {**HEAP, **WIDER}),
+)
+"""Names, and for each the step and the options of the job that leaves a snapshot, and the options with which jobs start
+from an edit of it and from a copy without changes. Such a copy has the files of its backend."""
 
 
 @pytest.mark.parametrize(
     ("version", "kind", "options", "settings", "then"),
     [
-        (
+        pytest.param(
             NEWEST,
             "canonical",
             {"backend": "rocksdb", "spare": ""},
             {"max_parallelism": "300", **SETTINGS},
             {"backend": "rocksdb", "maxparallelism": "300", **OF_SETTINGS},
+            id="settings",
         ),
-        (NEWEST, "canonical", {"backend": "rocksdb"}, {}, {"backend": "rocksdb", "parallelism": "3"}),
-        (NEWEST, "native", {"backend": "rocksdb"}, {}, {"backend": "rocksdb"}),
-        (NEWEST, "chk", {"backend": "rocksdb"}, {}, {"backend": "hashmap"}),
-        (NEWEST, "chk", {"backend": "rocksdb", **ON_HEAP}, {}, {"backend": "rocksdb", **ON_HEAP}),
-        (NEWEST, "chk", {"backend": "hashmap", "spare": ""}, {}, {"backend": "rocksdb", "spare": ""}),
-        (NEWEST, "wait:1500,chk", {"backend": "rocksdb", "changelog": "200"}, {}, {"backend": "hashmap"}),
-        (
+        *(pytest.param(NEWEST, kind, options, {}, then, id=name) for name, kind, options, then, _ in LAYOUTS),
+        pytest.param(
             OLDER,
             "chk",
             {"backend": "hashmap", "spare": "", "maxparallelism": "1024"},
             {"max_parallelism": "7", **SETTINGS},
             {"backend": "rocksdb", "maxparallelism": "7", **OF_SETTINGS},
+            id="settings-1.20",
+        ),
+        *(
+            pytest.param(NEWEST, kind, options, None, then, id=f"copied-{name}")
+            for name, kind, options, _, then in LAYOUTS
+        ),
+        pytest.param(OLDER, "chk", ROCKS, None, ROCKS, id="copied-1.20"),
+        pytest.param(
+            NEWEST,
+            "chk",
+            {**LOGGED, "compress": "true"},
+            None,
+            {**LOGGED, **WIDER, "claim": "CLAIM"},
+            id="copied-logged",
         ),
     ],
-    ids=["settings", "canonical", "native", "checkpoint", "heap-timers", "heap", "changelog", "settings-1.20"],
 )
 def test_a_job_goes_on_from_what_was_edited(
     version: str,
     kind: str,
     options: dict[str, str],
-    settings: dict[str, str],
+    settings: dict[str, str] | None,
     then: dict[str, str],
     programs: Callable[[str, str], str],
     tmp_path: Path,
@@ -194,20 +241,32 @@ def test_a_job_goes_on_from_what_was_edited(
     assert not model(range(BEFORE), keys)
     assert seen_by(source) == keys
 
-    target = written(planned(source, edits_of(source), settings=settings), tmp_path / "target")
-    edited_model(keys)
-    assert seen_by(target) == keys
+    if settings is not None:
+        target = written(planned(source, edits_of(source), settings=settings), tmp_path / "target")
+        edited_model(keys)
+        assert seen_by(target) == keys
+    else:
+        with statestore.edit(first.snapshots[-1].folder, tmp_path / "target"):
+            pass  # a copy without changes
+        assert seen_by(source_at(tmp_path / "target", uids)) == keys
+        # The State Processor API of the older release cannot be had, and it reads no changelogs.
+        if version == NEWEST and "changelog" not in then:
+            read = read_by_flink(programs("processor", version), tmp_path / "target", then)
+            assert read == (without_timers(keys) if "timers" in options else keys)
 
     start = (*then.items(), ("from", str(tmp_path / "target")))
     steps = f"emit:{BEFORE + AFTER},canonical"  # the source goes on behind its last event
     second = run_job(jars, tmp_path / "second", Job("Edited", steps, start))
     fired = model(range(BEFORE, BEFORE + AFTER), keys)
     assert seen_by(source_at(second.snapshots[-1].folder, uids), then.get("uid", "edited")) == keys
-    told, told_fired = told_by(second.snapshots[-1])
+    told, told_fired = told_by(second.snapshots[-1].truth)
     assert told_fired == fired
-    assert {(INSERTED, OVERDUE), (ERASED, 60_000 + 10 * BEFORE)} <= set(fired)
-    assert (ERASED, 60_000) not in fired
-    assert {name: Known(key.count, key.parts, key.ids) for name, key in keys.items()} == told
+    if settings is None:
+        assert fired.keys() == {(f"k{number}", 60_000 + 10 * number) for number in range(KEYS)}
+    else:
+        assert {(INSERTED, OVERDUE), (ERASED, 60_000 + 10 * BEFORE)} <= set(fired)
+        assert (ERASED, 60_000) not in fired
+    assert told == without_timers(keys)
 
 
 # Windows and operator state, by the statements that users write
@@ -233,7 +292,7 @@ STATEMENTS = """
 GAP = 15
 
 
-def ended_windows(until: int) -> dict[tuple[str, str], list[int]]:
+def ended_windows(until: int, statements: str) -> dict[tuple[str, str], list[int]]:
     """The windows that end before event 90, by operator, key and bounds, as if their state had always been edited."""
     found: dict[tuple[str, str], list[int]] = {}
     for number in range(KEYS):
@@ -241,6 +300,8 @@ def ended_windows(until: int) -> dict[tuple[str, str], list[int]]:
         found["tumbling", f"k{number} 0-60000"] = ids
         ids = [each for each in ids if each < until]
         found["sessions", f"k{number} {1000 * ids[0]}-{1000 * (ids[-1] + GAP)}"] = ids
+    if not statements:
+        return found
     del found["sessions", "k0 0-55000"]
     found["tumbling", "k0 0-60000"] = [50]
     found["tumbling", "k1 0-60000"] = [1, 21, 41, 51]
@@ -248,6 +309,18 @@ def ended_windows(until: int) -> dict[tuple[str, str], list[int]]:
     found["tumbling", "k99 0-60000"] = [7, 8]
     found["sessions", "k99 2000-17000"] = [8, 9]
     return found
+
+
+def operator_state(until: int, statements: str) -> tuple[list[int], list[str], dict[str, int]]:
+    """The elements of both lists and the rules, as if they had always been edited."""
+    split, union = {*range(until)}, {f"t{each}" for each in range(0, until, 3)}
+    rules = {f"rule-{number}": number for number in range(9)}
+    if statements:
+        split = split - {3, 4, 5, 17} | {777, 778, 5000}
+        union = union - {"t9"} | {"new"}
+        rules |= {"rule-2": 22, "rule-new": 33}
+        del rules["rule-1"]
+    return sorted(split), sorted(union), rules
 
 
 def whole_windows(source: FlinkSource) -> dict[str, int]:
@@ -298,19 +371,23 @@ class Place:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "then", "project"),
+    ("kind", "options", "then", "project", "statements"),
     [
-        ("canonical", {"backend": "rocksdb"}, {"backend": "hashmap"}, "jobs"),
-        ("chk", {"backend": "hashmap", "compress": "true"}, {"backend": "hashmap", "parallelism": "3"}, "jobs"),
-        ("chk", {"backend": "rocksdb"}, {"backend": "rocksdb", "parallelism": "3"}, "object_stores"),
+        ("canonical", ROCKS, HEAP, "jobs", STATEMENTS),
+        ("chk", {**HEAP, "compress": "true"}, {**HEAP, **WIDER}, "jobs", STATEMENTS),
+        ("chk", ROCKS, {**ROCKS, **WIDER}, "object_stores", STATEMENTS),
+        ("chk", {**HEAP, "compress": "true"}, {**HEAP, **WIDER}, "jobs", ""),
+        ("native", ROCKS, {**ROCKS, **WIDER}, "jobs", ""),
+        ("chk", ROCKS, {**ROCKS, **WIDER}, "object_stores", ""),
     ],
-    ids=["canonical", "checkpoint", "checkpoint in S3"],
+    ids=["canonical", "checkpoint", "checkpoint in S3", "copied checkpoint", "copied native", "copied from S3"],
 )
 def test_windows_and_operator_state_go_on(
     kind: str,
     options: dict[str, str],
     then: dict[str, str],
     project: str,
+    statements: str,
     programs: Callable[[str, str], str],
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -324,7 +401,8 @@ def test_windows_and_operator_state_go_on(
     first = run_job(jars, place.folder / "first", Job("EditedParts", f"emit:{until},{kind}", start))
     before, target = tree(first.snapshots[-1].folder.parent), place.folder / "target"
     with statestore.edit(place.ours(first.snapshots[-1].folder), place.ours(target)) as edit:
-        edit.sql(STATEMENTS)
+        if statements:
+            edit.sql(statements)
     assert whole_windows(source_at(place.ours(target))) == {"tumbling": KEYS, "sessions": KEYS}
 
     start = (*then.items(), *place.options("second").items(), ("from", place.of_flink(target)))
@@ -337,13 +415,10 @@ def test_windows_and_operator_state_go_on(
             ended[row["operator"], f"{row['key']} {row['state'].removeprefix('ended-')}"] = row["value"]
         else:
             found.setdefault(row["state"], []).append(row["value"])
-    assert ended == ended_windows(until)
-    split = sorted(each for part in found["restored-split"] for each in part)
-    assert split == sorted({*range(until), 777, 778, 5000} - {3, 4, 5, 17})
-    texts = sorted({f"t{each}" for each in range(0, until, 3)} - {"t9"} | {"new"})
+    assert ended == ended_windows(until, statements)
+    elements, texts, rules = operator_state(until, statements)
+    assert sorted(each for part in found["restored-split"] for each in part) == elements
     subtasks = int(then.get("parallelism", "2"))
     assert len(found["restored-union"]) == subtasks and all(sorted(each) == texts for each in found["restored-union"])
-    rules = {f"rule-{number}": number for number in range(9)} | {"rule-2": 22, "rule-new": 33}
-    del rules["rule-1"]
     assert all(dict(each["$map"] if isinstance(each, dict) else each) == rules for each in found["seen"])
     assert whole_windows(source_at(place.ours(second.snapshots[-1].folder)))["sessions"] == KEYS

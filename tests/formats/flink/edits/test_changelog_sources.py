@@ -80,4 +80,4 @@ def test_what_was_logged_is_in_the_target(
 def test_a_backend_that_has_materialized_nothing_is_refused() -> None:
     """Its keys' serializer is in no file, but a canonical savepoint begins with it."""
     with pytest.raises(UnsupportedError, match=r"EDIT_UNSUPPORTED.*changelog backend and was not materialized yet"):
-        planned(source_of("logged-generic", 0))
+        planned(source_of("logged-generic", 0), settings={"max_parallelism": "300"})
