@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 from support.capture.followers import PATIENCE_S, Follower
 from support.kafka.running.application import Application, Description, Part, Written, running_application
 from support.kafka.running.broker import Broker, Record, running_broker
-from support.kafka.running.random_input import START_MS
 from support.kafka.unpacked import write_stores_file
 
 import statestore
@@ -33,6 +33,7 @@ COMPACTED = {  # segments of two seconds of stream time, of which each is cleane
     "topic.delete.retention.ms": "0",
 }
 KEYS = 24
+ROUND_MS = 3_000
 Key = tuple[str, int]
 
 
@@ -64,6 +65,8 @@ def test_every_captured_version_is_the_state_that_was(programs: str, broker: Bro
     description = Description(f"shop-{run.name}", PARTS, config=COMPACTED)
     chance = random.Random(run.rounds)
     killed = set(chance.sample(range(1, run.rounds), run.kills))
+    # Versioned stores are not compacted as long as their records are young, and would lose versions otherwise.
+    start = time.time_ns() // 1_000_000 - run.rounds * ROUND_MS
     stopped = set(chance.sample([n for n in range(1, run.rounds) if n not in killed], run.stops))
     with running_application(programs, tmp_path / "app", broker, description) as application:
         source = f"kafka://{broker.address}"
@@ -75,7 +78,7 @@ def test_every_captured_version_is_the_state_that_was(programs: str, broker: Bro
             if number in stopped:
                 await_all(follower, application, tmp_path / "w")
                 follower.stop()
-            put_round(application, chance, run, number)
+            put_round(application, chance, run, number, start)
             if number in stopped:
                 await_compaction(application)
             elif number in killed:
@@ -87,7 +90,7 @@ def test_every_captured_version_is_the_state_that_was(programs: str, broker: Bro
         await_all(follower, application, tmp_path / "w")
         follower.stop()
         gaps = {part.name: check_versions(application, tmp_path / "w", part) for part in PARTS}
-        assert any(gaps.values()) or not run.stops
+        assert gaps["stock"] and gaps["prices"] and not gaps["menu"]
         again = statestore.capture(
             source,
             tmp_path / "w",
@@ -97,23 +100,23 @@ def test_every_captured_version_is_the_state_that_was(programs: str, broker: Bro
         assert again.versions == 0
 
 
-def put_round(application: Application, chance: random.Random, run: Run, number: int) -> None:
+def put_round(application: Application, chance: random.Random, run: Run, number: int, start: int) -> None:
     """Put records of some three seconds into each input; a few are late, and some are tombstones."""
     for part in PARTS:
         records = []
         for i in range(run.records):
             late = chance.choice((0, 0, 0, 900, 5_000))
-            time = max(START_MS + number * 3_000 + i * 50 - late, START_MS)
+            moment = max(start + number * ROUND_MS + i * 50 - late, start)
             key = f"k{chance.randrange(KEYS)}"
             value = None if chance.random() < 0.3 else f"{part.name} {number}-{i}"
-            records.append(Record(key, value, time))
+            records.append(Record(key, value, moment))
         application.put(part.name, records)
 
 
 def await_compaction(application: Application) -> None:
-    """Return when the cleaner has removed records of each changelog that the application has written by now."""
+    """Return when the cleaner has removed records of the changelogs that are compacted."""
     application.wait()
-    for part in PARTS:
+    for part in PARTS[:2]:
         looks = 0
         written = len(application.written[part.name])
         while len(application.broker.records(application.changelog(part.name))) > written // 2:
@@ -206,5 +209,5 @@ def intervals(part: Part, logged: dict[int, list[Written]]) -> set[tuple[Key, An
     return found
 
 
-def _ms(time: Any) -> int | None:
-    return None if time is None else round(time.timestamp() * 1000)
+def _ms(moment: Any) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1000)
