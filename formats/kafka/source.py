@@ -185,7 +185,7 @@ class ApplicationSource(Source):
 
     def moment(self, state: str, before: Version | None) -> tuple[Version, tuple[int, int] | None] | None:
         """The store as it was closed: its number is the sum of the offsets behind those that its partitions have
-        applied, its time that of its newest table file.
+        applied, its time that of its newest table file. All between two such states cannot be read.
 
         Raises NotFoundError ROWS_NOT_FLUSHED for a store that may be running, TIME_NOT_KEPT without its offsets;
         UnsupportedError CAPTURE_UNSUPPORTED for windows and sessions, whose segments go by themselves.
@@ -196,6 +196,11 @@ class ApplicationSource(Source):
                 ErrorCode.CAPTURE_UNSUPPORTED,
                 f"{where}: found a store of kind {store.kind.name}; of a directory, stores without segments of time "
                 "are captured. Capture the changelog of this one",
+            )
+        if any(each.is_global for each in store.partitions):
+            raise UnsupportedError(
+                ErrorCode.CAPTURE_UNSUPPORTED,
+                f"{where}: a global store has no changelog, whose offsets a capture goes by; capture its input topic",
             )
         notices = notices_of(self.application, store.partitions)
         if notices:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.kafka.real_applications import Row, application, form_of, plain_rows, record_columns
-from support.kafka.unpacked import write_stores_file
+from support.kafka.unpacked import unpack, write_stores_file
 from support.parameters import mostly_slow
 
 import statestore
@@ -44,6 +44,37 @@ def test_every_kind_of_store_is_captured(tmp_path: Path, name: str) -> None:
             assert counted(found) == counted(right) and len(rows) == len(right), (number, state.state)
             captured += state.versions
     assert captured > 2 * len(stores)
+
+
+@pytest.mark.parametrize(("name", "state"), [("ledger", "owners"), ("orders", "stock"), ("orders", "menu")])
+def test_the_directory_of_a_closed_application_is_one_version(tmp_path: Path, name: str, state: str) -> None:
+    folder = unpack(name, tmp_path) / "state" / name
+    settings = str(write_stores_file(application(name).stores(), tmp_path / "stores.toml", everything=True))
+    for versions in (1, 0):
+        done = statestore.capture(folder, tmp_path / "w", states=state, stores_file=settings)
+        assert done.versions == versions
+    store = next(each for each in application(name).stores() if each["name"] == state)
+    records = application(name).changelogs[store["changelog"]]
+    assert done.states[0].newest == len(records)
+    with statestore.connect(tmp_path / "w").open_store(state, read_only=True) as captured:
+        rows = renamed(captured.scan().read_all().to_batches(), captured.spec)
+    right = live(store, records)
+    assert counted([{each: row[each] for each in right[0]} for row in rows]) == counted(right)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "error"),
+    [
+        ("running", "stock", "ROWS_NOT_FLUSHED.*capture the changelog"),
+        ("state", "visits", "CAPTURE_UNSUPPORTED.*Capture the changelog"),
+        ("state", "currencies", "CAPTURE_UNSUPPORTED.*capture its input topic"),
+    ],
+)
+def test_what_a_directory_cannot_tell_is_refused(tmp_path: Path, kind: str, state: str, error: str) -> None:
+    folder = unpack("orders", tmp_path) / kind / "orders"
+    settings = str(write_stores_file(application("orders").stores(), tmp_path / "stores.toml", everything=True))
+    with pytest.raises(statestore.StateStoreError, match=error):
+        statestore.capture(folder, tmp_path / "w", states=state, stores_file=settings)
 
 
 def records_until(records: list[Row], step: float) -> list[Row]:
