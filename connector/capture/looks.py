@@ -49,7 +49,6 @@ class SourceAt:
             self._opening = self._found()
         return again(self._opening.open).holding()
 
-
     def _found(self) -> Opening:
         """Return what opens the one source that the path has: an engine's, or a keyed store of ours."""
         held = open_warehouse(self.path, self.selected).held
@@ -61,8 +60,8 @@ class SourceAt:
             return sources.pop()
         raise UnsupportedError(
             ErrorCode.CAPTURE_UNSUPPORTED,
-            f"{self.path} has {', '.join(held.names) or 'no table'}; expected the state of one job, or one keyed store. "
-            "Other stores keep their past themselves",
+            f"{self.path} has {', '.join(held.names) or 'no table'}; expected the state of one job, or one keyed "
+            "store. Other stores keep their past themselves",
         )
 
 
