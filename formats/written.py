@@ -49,12 +49,11 @@ class Written(Reader, ABC):
         """
         return False
 
-    @property
-    def lacks_removals(self) -> bool:
-        """Return whether groups may have ended of which nothing is told, so that those which the state no longer has
-        are to be searched.
+    def remaining(self) -> Iterator[pa.RecordBatch] | None:
+        """The columns of ``group`` of all groups that may be there, where removals of others may be lost; groups may
+        repeat. None, as by default: no removal is lost.
         """
-        return False
+        return None
 
     @abstractmethod
     def parts(self) -> Sequence[Part]:
