@@ -314,9 +314,7 @@ def _divide(layout: Layout, wanted: NextVersion, parts: Sequence[IO[bytes]]) -> 
 # Rows that say when they were valid
 
 
-def _timed(
-    table: VersionedTable, layout: Layout, wanted: NextVersion, written: Written
-) -> Iterator[pa.RecordBatch]:
+def _timed(table: VersionedTable, layout: Layout, wanted: NextVersion, written: Written) -> Iterator[pa.RecordBatch]:
     """Yield the records of writes that have their own times, in their order, and the ends of rows that are gone."""
     with reading(written, wanted.state, [wanted.version.number]):
         for part in written.parts():
