@@ -191,7 +191,7 @@ class EditPlan(ABC):
         """Write the files of a part; return their sizes by path below the target."""
 
     def moved(self) -> MovedRows | None:
-        """The same writing for tasks between which rows move, where that makes more tasks than `parts`.
+        """Return this writing for tasks between which rows move, where that makes more tasks than `parts`.
 
         None, as by default: the parts are all that there is.
         """

@@ -426,10 +426,11 @@ class Source(Reader, ABC):
         return None
 
     def written(self, state: str, version: Version, before: Version) -> Written | None:
-        """The rows that a version wrote, where ``before`` is the state that it began with, from its own files alone.
+        """The rows that were written after ``before`` up to a version, from the version's own files alone.
 
-        None where these say less than everything that changed, as by default: a version without a delta or a
-        changelog, or one between whose state and ``before`` are others. Both versions are then compared.
+        ``before`` may be gone by now. None where the files say less than everything that changed, as by default: those
+        of a version without a delta or a changelog, or of one that has others between itself and ``before``, which only
+        few engines can tell of. Both versions are then compared.
         """
         return None
 

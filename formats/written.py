@@ -64,6 +64,6 @@ class Written(Reader, ABC):
     def rows(self, part: Any) -> Iterator[pa.RecordBatch]:
         """Batches with the column WRITE (int8: PUT, REMOVE or APPEND) before those of the state.
 
-        Columns of `StateInfo.placement` that are none of the row key are left out; that of `StateInfo.number` comes last. A REMOVE has the
-        columns of ``group``, others are null.
+        Columns of `StateInfo.placement` that are none of the row key are left out; that of `StateInfo.number` comes
+        last. A REMOVE has the columns of ``group``, others are null.
         """

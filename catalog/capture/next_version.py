@@ -74,7 +74,7 @@ def _next(
     said = SourceVersion(
         version.number, moment, version.stream_time, None if offsets is None else str(offsets), missing
     )
-    return NextVersion(source, state, version, moment, _before(taken), missing is None), said
+    return NextVersion(source, state, version, moment, _before(taken)), said
 
 
 def _before(taken: SourceVersion | None) -> Version | None:

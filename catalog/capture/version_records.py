@@ -45,7 +45,7 @@ FEW_GROUPS = 1_000
 class NextVersion:
     """The version of a state that is captured next. ``moment`` is its state time in the store, epoch microseconds.
 
-    ``before`` is the version that the store has; None for an empty store. ``follows``: no version lies between the two.
+    ``before`` is the version that the store has; None for an empty store. Others may lie between the two.
     """
 
     source: Source
@@ -53,7 +53,6 @@ class NextVersion:
     version: Version
     moment: int
     before: Version | None
-    follows: bool
 
     @property
     def at(self) -> StateAt:
@@ -79,7 +78,8 @@ def records_of_version(table: VersionedTable, layout: Layout, wanted: NextVersio
         for batch in _rows(layout, wanted):
             yield from _puts(layout.stored(batch), wanted)
         return
-    written = wanted.source.written(wanted.state, wanted.version, wanted.before) if wanted.follows else None
+    with reading(wanted.source, wanted.state, [wanted.version.number]):
+        written = wanted.source.written(wanted.state, wanted.version, wanted.before)
     if written is not None and _tells_rows(layout, written):
         yield from _written(table, layout, wanted, written)
         return

@@ -157,6 +157,11 @@ def _check_order(log_state: LogState, entry: CommitEntry, report: Report) -> Non
             report.add(_wrong(entry_name(entry.version), "decreases the stream time", entry.version))
         with contextlib.suppress(CorruptError):  # of a chunk, which is reported by itself
             repeated = entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None
+        if entry.source is not None and log_state.captured is not None:
+            newest = log_state.captured.newest
+            if entry.source.version <= newest.version or entry.source.time < newest.time:
+                what = f"captures version {entry.source.version} of the source after version {newest.version}"
+                report.add(_wrong(entry_name(entry.version), what, entry.version))
         if repeated:
             what = f"commits transaction {entry.transaction}, which an earlier version committed"
             report.add(_wrong(entry_name(entry.version), what, entry.version))

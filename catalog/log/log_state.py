@@ -49,13 +49,17 @@ class LogState:
 
     @cached_property
     def gaps(self) -> Sequence[Gap]:
-        """All gaps between captured versions; chunks are read only where there are more than a thousand.
+        """The gaps between captured versions that end behind the horizon; chunks are read only where there are more
+        than a thousand.
 
         Raises CorruptError LOG_CORRUPT for a chunk that cannot be read.
         """
         if self.captured is None:
             return ()
-        return self.captured.gaps if self.captured.complete else gaps_among(self.versions.source)
+        known, horizon = self.captured.gaps, self.horizon
+        if not self.captured.complete and (horizon is None or known[0].until > horizon.time):
+            known = tuple(gaps_among(self.versions.source))
+        return known if horizon is None else tuple(gap for gap in known if gap.until > horizon.time)
 
 
 EMPTY = LogState(-1, NO_VERSIONS)

@@ -10,6 +10,7 @@ from statestore.catalog.capture.next_version import versions_behind
 from statestore.catalog.capture.step import Step, capture_next, newest_captured, open_captured
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.engines.engine_states import EngineStates
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.stores.versioned.captured_store import CapturedStore
 from statestore.catalog.warehouse import open_warehouse
 from statestore.formats.engine import Opening, Source
@@ -45,14 +46,23 @@ class SourceAt:
         Raises the errors of `inspect`, UnsupportedError CAPTURE_UNSUPPORTED for stores of ours.
         """
         if self._opening is None:
-            held = open_warehouse(self.path, self.selected).held
-            if not isinstance(held, EngineStates):
-                raise UnsupportedError(
-                    ErrorCode.CAPTURE_UNSUPPORTED,
-                    f"{self.path} has stores, which keep their past themselves; capture is for the state of an engine",
-                )
-            self._opening = held.opening
+            self._opening = self._found()
         return again(self._opening.open).holding()
+
+    def _found(self) -> Opening:
+        """Return what opens the one source that the path has: an engine's, or a keyed store of ours."""
+        held = open_warehouse(self.path, self.selected).held
+        if isinstance(held, EngineStates):
+            return held.opening
+        tables = [held.open(name) for name in held.names]
+        sources = {each.opening for each in tables if isinstance(each, EngineTable)}
+        if len(sources) == 1 and all(isinstance(each, EngineTable) for each in tables):
+            return sources.pop()
+        raise UnsupportedError(
+            ErrorCode.CAPTURE_UNSUPPORTED,
+            f"{self.path} has {', '.join(held.names) or 'no table'}; expected the state of one job, or one keyed "
+            "store. Other stores keep their past themselves",
+        )
 
 
 @dataclass

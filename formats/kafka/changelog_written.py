@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.engine import Version
-from statestore.formats.kafka.changelog_at import OFFSET, READ, TIME, ChangelogAt, LogPart
+from statestore.formats.kafka.changelog_at import READ, TIME, ChangelogAt, LogPart
 from statestore.formats.kafka.changelogs.new_records import (
     STREAM_TIME,
     NewRecords,

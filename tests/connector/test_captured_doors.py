@@ -46,13 +46,13 @@ def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
 def test_sql(warehouse: Path) -> None:
     told: list[str] = []
     with notices_to(told.append, all_threads=True):  # DuckDB plans in a thread of its own
-        assert counted(statestore.sql(warehouse, "SELECT * FROM events").to_pylist()) == NOW
+        assert counted(statestore.sql(str(warehouse), "SELECT * FROM events").to_pylist()) == NOW
         assert not told
         text = f"SELECT * FROM events TIMESTAMP AS OF '{IN_GAP}'"
-        assert counted(statestore.sql(warehouse, text).to_pylist()) == BEFORE
+        assert counted(statestore.sql(str(warehouse), text).to_pylist()) == BEFORE
     assert len(told) == 1 and GAP in told[0]
     text = 'SELECT missing_from, missing_to, "offsets" FROM "events$versions" ORDER BY version'
-    found = [tuple(row.values()) for row in statestore.sql(warehouse, text).to_pylist()]
+    found = [tuple(row.values()) for row in statestore.sql(str(warehouse), text).to_pylist()]
     assert found == [(None, None, None), (None, None, "at 1"), (2, 3, None)]
     attached = statestore.attach(str(warehouse))
     assert Counter(attached.sql("SELECT k, n FROM events").fetchall()) == NOW

@@ -19,8 +19,9 @@ from support.stores.versioned_model import Model
 from benchmarks.__main__ import main
 from benchmarks.loads.oracle import WrongAnswerError, check, live_events
 from benchmarks.loads.stream import COLUMNS, Shape, Stream
-from benchmarks.measures import MEASURES, child, peers, small_commits
+from benchmarks.measures import MEASURES, child, peers, short_writers, small_commits
 from benchmarks.measures.small_writes import Written, stream_of, write
+from benchmarks.measures.workbench import Workbench
 from benchmarks.page.__main__ import BEGIN, END, KEPT, with_figures
 from benchmarks.page.summary import GOALS, summary
 from benchmarks.page.text import page
@@ -132,11 +133,16 @@ def written_here(path: Path, commits: int, seed: int) -> Written:
     return Written(path, stream_of(commits, seed), **write(path, commits, seed))
 
 
+def short_writer_here(path: Path, bench: Workbench, number: int) -> dict[str, float]:
+    return short_writers.write(path, bench.size.name, bench.seed, number)
+
+
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "run", in_this_process)
     monkeypatch.setattr(child, "SCANS", 1)
     monkeypatch.setattr(small_commits, "write_apart", written_here)
+    monkeypatch.setattr(short_writers, "write_apart", short_writer_here)
     monkeypatch.setattr(os, "fsync", os.fsync)  # `small_writes` replaces it in its process, and adds a callback
     monkeypatch.setattr(gc, "callbacks", [])
 
@@ -160,10 +166,12 @@ def test_every_measure_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_measures_in_processes_of_their_own_run(tmp_path: Path) -> None:
+def test_measures_in_processes_of_their_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "results.jsonl"
-    main(["--size", "tiny", "--runs", "1", "--only", "compaction,small_commits", "--out", str(out)])
-    assert {figure.measure for figure in read_file(out).figures} == {"compaction", "small_commits"}
+    monkeypatch.setattr(short_writers, "WRITERS", 2)
+    measures = {"compaction", "small_commits", "short_writers"}
+    main(["--size", "tiny", "--runs", "1", "--only", ",".join(measures), "--out", str(out)])
+    assert {figure.measure for figure in read_file(out).figures} == measures
 
 
 def test_a_peer_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,13 @@ from faults.children import Ended, children
 from faults.library import CHANGING, KINDS
 from faults.trials.edit_trials import whole_or_absent
 from support.engines.toy_edits import tree, write_source
+from support.parameters import SHARE
 
 TRIALS = "faults.trials.edit_trials"
 EVERY = 7
 """The fast test kills before every seventh call."""
+SOME = 1 if SHARE == 1 else 3
+"""The slow one kills before every call, and before every third one where a share of the slow cases is run."""
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def edit_again(root: Path, at: int) -> None:
         shutil.rmtree(root / "target")
 
 
-@pytest.mark.parametrize("step", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [EVERY, pytest.param(SOME, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["kill", "kill after"])
 def test_a_killed_edit_leaves_a_whole_target_or_none(source: Path, way: str, step: int) -> None:
     root, before = source.parent, tree(source)
@@ -67,7 +70,7 @@ def test_a_killed_edit_leaves_a_whole_target_or_none(source: Path, way: str, ste
         if found == "whole":
             shutil.rmtree(root / "target")
         edit_again(root, at)
-    assert seen == {"absent", "whole"} or step > 1
+    assert seen == {"absent", "whole"} or step == EVERY
 
 
 MODES = {
@@ -79,7 +82,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("step", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [EVERY, pytest.param(SOME, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_disk_is_an_error_or_does_not_matter(source: Path, mode: str, step: int) -> None:
     kinds, way, number = MODES[mode]

@@ -70,9 +70,9 @@ CASES = {
     "flink": Case(job, 'DELETE FROM "kv-long.history"'),
     "spark": of_spark("spark4.3.0-agg__hdfs", OF_SPARK),
     "kafka": Case(
-        lambda: ("source", unpacked("orders") / "state/orders", "source"),
-        "DELETE FROM prices",
-        options=lambda folder: {"stores_file": str(stores_file("orders", folder / "stores.toml"))},
+        lambda: ("source", unpacked("ledger") / "state/ledger", "source"),
+        "DELETE FROM owners",
+        options=lambda folder: {"stores_file": str(stores_file("ledger", folder / "stores.toml"))},
     ),
     "spark-tables": of_spark("spark4.3.0-agg__rkcl", OF_SPARK),
     "compact": of_spark("spark4.3.0-agg__rkv2", OF_SPARK, compact="true"),

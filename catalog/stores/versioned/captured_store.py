@@ -13,13 +13,16 @@ from statestore.catalog.log.store_spec import Captured
 from statestore.catalog.reads.captured import has_own_key
 from statestore.catalog.reads.rows import Rows
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.stores.record_input import batches_of, record_batch
 from statestore.catalog.stores.store_handle import PutAllResult, check_transaction
 from statestore.catalog.stores.versioned.captured_commits import check_capture, not_writable
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.catalog.stores.versioned.table_change import append_change
+from statestore.catalog.stores.versioned.unchanged_rows import without_unchanged
 from statestore.catalog.stores.versioned.versioned_store import PutResult, Record
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.places.held_tables import held_rows
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import TICK, Time, to_us
 
@@ -51,11 +54,11 @@ class CapturedStore(NaturalVersionedStore):
         source: SourceVersion | None = None,
         after: int | Literal["any"] | None = "any",
     ) -> int:
-        """Commit the changes of one version of the source, also where there are none; return the version.
+        """Commit the changes of one version of the source, also where there are none; return the version that has it.
 
         ``data`` is a table as for ``put_all``, ``transaction`` the application of the capture and the number of the
-        version, which is committed once. ``after`` is the captured version after which the rows are the changes (None:
-        they are the whole state).
+        version, which is committed once. Rows that repeat the newest ones of the store are left out. ``after`` is the
+        captured version after which the rows are the changes (None: they are the whole state).
 
         Raises ConflictError VERSION_TAKEN, and commits nothing, if that is not the newest one here: another capture
         was first. Raises ReadOnlyError READ_ONLY for a write without ``source``.
@@ -63,7 +66,8 @@ class CapturedStore(NaturalVersionedStore):
         self._check_writable()
         if source is None or mode != "append":
             raise not_writable(self.name, self.captured)
-        table = self._records_of(data)
+        records = (record_batch(self.spec, batch) for batch in batches_of(data))
+        table = held_rows(self.spec.record_schema(), records)  # a first version may be as large as the source
         checked = check_transaction(transaction)
         version = replace(source, time=source.time // TICK * TICK)  # as coarse as the times of rows
 
@@ -72,11 +76,14 @@ class CapturedStore(NaturalVersionedStore):
                 return None
             check_capture(self.name, self.captured, base, version, after)
             self._advance(base)
-            found = append_change(self.spec, self._retention, self._observed_us, table, checked)
+            changed = without_unchanged(self._files, base, self._live.lookup, table)
+            found = append_change(self.spec, self._retention, self._observed_us, changed, checked)
             stream_time = version.time if found.stream_time is None else max(version.time, found.stream_time)
             return replace(found, stream_time=stream_time, source=version)
 
-        return self._write(change)
+        newest = self._write(change)
+        found = None if checked is None else self._log_state.versions.find_transaction(*checked)
+        return newest if found is None else found
 
     def put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
         """Raise ReadOnlyError READ_ONLY: only the capture writes."""

@@ -284,7 +284,8 @@ class NaturalVersionedStore(VersionedReads):
             raise InvalidInputError(
                 ErrorCode.INVALID_MODE, f"write mode {shown(mode)}; expected 'append' or 'overwrite'"
             )
-        table = self._records_of(data)
+        batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
+        table = pa.Table.from_batches(batches, schema=self.spec.record_schema())
         checked = check_transaction(transaction)
         return self._write(lambda base: self._table_change(base, table, mode, checked))
 
@@ -327,10 +328,6 @@ class NaturalVersionedStore(VersionedReads):
         return {**self._table_metrics(), "pending_parts": len(self._pending.parts), "latencies": latencies}
 
     # Internals
-
-    def _records_of(self, data: Any) -> pa.Table:
-        batches = [record_batch(self.spec, batch) for batch in batches_of(data)]
-        return pa.Table.from_batches(batches, schema=self.spec.record_schema())
 
     def _take_in(self, batch: pa.RecordBatch) -> None:
         """Keep acknowledged records until the commit."""

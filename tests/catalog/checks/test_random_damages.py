@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from support.flink.fixtures import copied, manifest
 from support.kafka.applications import unpacked
+from support.parameters import SHARE
 
 import statestore
 from statestore.formats.errors import StateStoreError
 
 pytestmark = pytest.mark.filterwarnings("ignore::statestore.StateStoreWarning")
 
-TRIALS = int(os.environ.get("STATESTORE_DAMAGES", "40"))
+TRIALS = int(os.environ.get("STATESTORE_DAMAGES", "40" if SHARE == 1 else "12"))
 """Damages of each directory."""
 
 TABLE_END = bytes.fromhex("f7cff485b741e288")  # the magic number of RocksDB

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.parameters import SHARE
 from support.processes.scripts import command
 from support.stores.killing_storage import Killed, KillingStorage, Plan, killing_changelog
 from support.stores.versioned_checks import Put, as_table, check_answers, check_points, create
@@ -253,14 +254,14 @@ FIRST, LAST = 2, 44
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [2])
+@pytest.mark.parametrize("step", [2 if SHARE == 1 else 4])
 def test_processes_that_kill_themselves(step: int, tmp_path: Path) -> None:
     """Processes that really die before system calls leave every acknowledged put and whole versions."""
     kept = OPERATIONS["full compaction"]
     template, base = _prepare(tmp_path / "template", Operation(kept.run, kept.effects))
     copies = [shutil.copytree(template, tmp_path / str(n)) for n in range(FIRST, LAST + step, step)]
     deaths = command("dying_process", FIRST, step, *copies)
-    done = subprocess.run(deaths, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(deaths, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     outcomes = []
     for root, line in zip(copies, done.stdout.splitlines(), strict=True):

@@ -224,7 +224,7 @@ def test_an_edit_that_has_not_ended_keeps_its_place(store: MemoryStore, place: L
 
 
 def test_a_process_of_this_machine_that_has_ended_is_told(store: MemoryStore, place: Location) -> None:
-    """Of others nobody knows."""
+    """Nobody knows of those of other machines."""
     process = subprocess.Popen(["sleep", "100"])
     about = {"host": "here", "process": process.pid, "time": 0, "life": object_claim._life(process.pid)}
     obstore.put(store, f"a/target/{UNFINISHED_FILE}", json.dumps(about).encode())

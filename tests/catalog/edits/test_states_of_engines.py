@@ -43,11 +43,11 @@ PATHS: dict[str, Callable[[], Path]] = {
         for run in FLINK
         for place in manifest(run)["snapshots"][-2:]
     },
-    **{f"kafka {name}": partial(application, name) for name in ("orders", "bookings")},
+    **{f"kafka {name}": partial(application, name) for name in ("orders", "bookings", "ledger")},
 }
 CHOSEN = [
-    "spark4.3.0-agg__hdfs", "spark4.3.0-join__rkj4", "spark4.3.0-twsttl__rkav", "kafka orders",
-    next(name for name in PATHS if name.startswith("flink rocksdb")),
+    "spark4.3.0-agg__hdfs", "spark4.3.0-join__rkj4", "spark4.3.0-twsttl__rkav", "kafka ledger",
+    next(name for name in PATHS if name.startswith("flink windows-rocksdb")),
 ]  # fmt: skip
 
 

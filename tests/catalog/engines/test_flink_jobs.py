@@ -167,12 +167,12 @@ def test_a_checkpoint_that_is_not_complete_is_left_out_and_named(tmp_path: Path)
 
 
 def test_the_path_of_metadata_is_that_of_its_snapshot() -> None:
-    folder = fixture("rocksdb") / manifest("rocksdb")["snapshots"][0]["path"]
-    path = folder / "_metadata"
+    folder = fixture("upgrade-rocksdb") / manifest("upgrade-rocksdb")["snapshots"][0]["path"]
+    path, state = folder / "_metadata", "subscribers.by-name"
     assert statestore.inspect(path).tables() == statestore.inspect(folder).tables()
-    found = statestore.inspect(path).table("kv-long.balance").scan().read_all()
-    assert found == statestore.inspect(folder).table("kv-long.balance").scan().read_all() and found.num_rows
-    assert statestore.sql(path, 'SELECT count(*) AS n FROM "kv-long.balance"')["n"].to_pylist() == [found.num_rows]
+    found = statestore.inspect(path).table(state).scan().read_all()
+    assert found == statestore.inspect(folder).table(state).scan().read_all() and found.num_rows
+    assert statestore.sql(path, f'SELECT count(*) AS n FROM "{state}"')["n"].to_pylist() == [found.num_rows]
     assert list(map(repr, statestore.verify(path))) == list(map(repr, statestore.verify(folder)))
 
 

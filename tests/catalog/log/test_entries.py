@@ -26,6 +26,7 @@ from statestore.catalog.log.entries import (
     read_entry,
     write_entry,
 )
+from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.storage import Data, Guard, LocalStorage, Storage, StorageExistsError
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
@@ -41,11 +42,15 @@ FULL = entry(
 
 
 NEWEST = replace(FULL, store="0" * 32)  # in format 3, FULL in format 1
+CAPTURED = replace(
+    NEWEST, transaction=("capture:x", 9), source=SourceVersion(9, -5, 0, '{"ä": 1}', (7, 8))
+)  # in format 6
 
 
 def test_entry_survives_the_round_trip() -> None:
-    for log in (random_log(30, seed=1), [FULL]):
-        for original in (*log, *(replace(commit, store="0" * 32) for commit in log)):
+    plain = replace(CAPTURED, source=SourceVersion(9, 2**62))
+    for log in (random_log(30, seed=1), [FULL], [CAPTURED, plain]):
+        for original in (*(commit for commit in log if not commit.source), *(replace(c, store="0" * 32) for c in log)):
             assert decode_entry(entry_name(original.version), encode_entry(original)) == original
 
 
@@ -203,7 +208,22 @@ FORGED_3: list[tuple[Sequence[str | int], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("full", "forgeries"), [(FULL, FORGED), (NEWEST, FORGED_3)], ids=["old", "newest"])
+FORGED_6: list[tuple[Sequence[str | int], Any]] = [
+    *FORGED_3,
+    *(item for number in (1, 3, 4, 5) for item in each(["format"], [number])),
+    *each(["operation"], ["compact", "create", "replace"]),
+    *each(["transaction"], [None, ["capture:x", 8]]),
+    *each(["source"], [None, {}, 9, [9, -5], {"version": 9}, {"version": 9, "time": 1, "more": 1}]),
+    *each(["source", "version"], [8, "9", None, True]),
+    *each(["source", "time"], [None, "now", 2**63]),
+    *each(["source", "watermark"], [None, 1.5]),
+    *each(["source", "offsets"], [None, 7, "\ud800"]),
+    *each(["source", "missing"], [None, [], [7], [8, 7], [7, 9], ["7", "8"], [7, 8, 8], {"7": 8}]),
+]
+FORGERIES = [(FULL, FORGED), (NEWEST, FORGED_3), (CAPTURED, FORGED_6)]
+
+
+@pytest.mark.parametrize(("full", "forgeries"), FORGERIES, ids=["old", "newest", "captured"])
 def test_a_forged_entry_is_refused(full: CommitEntry, forgeries: list[tuple[Sequence[str | int], Any]]) -> None:
     """Its checksum is right: whatever stands in the file, no name leaves the store and no number is taken on trust."""
     taken = []

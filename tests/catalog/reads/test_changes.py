@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.parameters import thinned
 from support.stores.versioned_checks import CHANGE, HORIZON, check_changes, rows_of
 from support.stores.versioned_pair import Pair
 from support.stores.versioned_pair import small_thresholds as small_thresholds
@@ -117,7 +118,7 @@ def test_a_row_that_commits_shortened_again_and_again_is_replaced_once(program: 
 @pytest.mark.slow
 def test_late_values_of_one_key_are_changes_of_the_model(tmp_path: Path) -> None:
     chance = np.random.default_rng(43)
-    for number in range(40 * EXAMPLES):
+    for number in thinned(range(40 * EXAMPLES), 10 * EXAMPLES):
         program: Late = []
         for _ in range(chance.integers(4, 9)):
             program.append((None if chance.random() < 0.3 else int(chance.integers(9)), int(chance.integers(5))))

@@ -205,13 +205,13 @@ def test_headers_that_no_record_has_are_refused(kafka: tuple[Path, dict[str, Any
     assert "null headers in a row" in str(edit.preview().refused)
 
 
-def test_the_receipt_of_an_edit_without_changes_is_shown(kafka: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_the_receipt_of_an_edit_without_changes_is_shown(tmp_path: Path) -> None:
     """Its target has no records, so that it holds no state."""
-    target = tmp_path / "target"
-    with statestore.edit(kafka[0], target, **kafka[1]):
+    target, source = tmp_path / "target", unpack("ledger", tmp_path) / "state" / "ledger"
+    with statestore.edit(source, target, stores_file=str(stores_file("ledger", tmp_path / "stores.toml"))):
         pass
     shown = run("inspect", target)
-    assert shown.code == 0 and f"made from {kafka[0]}" in shown.err and "holds no state yet" not in shown.err
+    assert shown.code == 0 and f"made from {source}" in shown.err and "holds no state yet" not in shown.err
     receipt = statestore.inspect(target).receipt()
     assert receipt is not None and receipt.states == ()
     (target / "edit.json").write_text("{}")

@@ -131,7 +131,7 @@ def test_an_error_of_a_task_is_the_error_of_the_call(
 
 
 def test_rows_of_each_destination_come_to_one_task(spark: SparkSession) -> None:
-    """As many as there are, from any task, and an answer of those without rows; an error of a read is raised."""
+    """All rows come, from any task, and an answer of those without rows; an error of a read is raised."""
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
         to = pa.array([(number * 7 + row) % 11 for row in range(20)], pa.int32())

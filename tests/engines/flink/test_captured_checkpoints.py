@@ -20,6 +20,7 @@ RUNS = (
     Followed(seed=3, kills=5, after=30, retained=1, stops=1),
     Followed(seed=4, kills=5, after=30, options=(("backend", "hashmap"),)),
     Followed(seed=5, kills=5, after=30, options=(("changelog", "500ms"),)),
+    Followed(seed=6, kills=3, after=60, options=(("fail", "2600"),)),
 )
 
 

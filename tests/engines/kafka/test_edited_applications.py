@@ -97,7 +97,7 @@ def past_of(truth: Row, name: str, key: Any) -> list[Row]:
 
 
 def answers_as_of(truth: Row) -> dict[tuple[Any, int], Any]:
-    """What the one versioned store of an application answers, by key and moment."""
+    """Return the answers of the one versioned store of an application, by key and moment."""
     asked = [row for part in truth["stores"][0]["partitions"] for row in part["as_of"]]
     return {(row["key"], row["as_of"]): row["answer"] for row in asked}
 

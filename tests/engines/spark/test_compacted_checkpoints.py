@@ -36,7 +36,7 @@ LAST: list[Rows] = [[("a", 5), ("d", 6), ("h", 7)]]
 OTHERS = [{}, {"partitions": "5"}, {"provider": "rocksdb"}]
 CASES = [(layout, {"compact": "true", **others}) for others in OTHERS for layout in LAYOUTS]
 NAMED = {f"{layout}, {' '.join(settings)}": (layout, settings) for layout, settings in CASES}
-QUICK = ["deltas, compact", "changelogs, compact partitions"]
+QUICK = ["changelogs, compact partitions"]
 
 
 def counted(rows: DataFrame) -> DataFrame:

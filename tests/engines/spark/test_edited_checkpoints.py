@@ -107,7 +107,7 @@ def edit_of(job: Job, source: CheckpointSource) -> StateEdit:
 
 
 CASES = [(layout, job) for layout in LAYOUTS for job in (Counting(), Deduplicating())]
-QUICK = [("deltas", "Counting"), ("changelogs of format 2 with checksums", "Counting"), ("zips", "Deduplicating")]
+QUICK = [("deltas", "Counting")]
 
 
 @pytest.mark.parametrize(

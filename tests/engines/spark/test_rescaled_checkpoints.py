@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.checkpoints.running_queries import LAYOUTS, conf, content, opened, rows_of, run
 from support.edited_copies import write_copy
-from support.parameters import mostly_slow
 from support.spark_release import since, skip_unknown
 
 from statestore.formats.edits import EditOptions
@@ -164,6 +163,7 @@ FIVE = {"partitions": "5"}
 TO_ROCKSDB = {"partitions": "3", "provider": "rocksdb", "changelogs": "true"}
 TO_HDFS = {"partitions": "7", "provider": "hdfs", "codec": "zstd"}
 CASES: list[tuple[str, str, dict[str, str], str]] = [
+    *((layout, "counting", TO_ROCKSDB, "2") for layout in ("deltas", "deltas with checksums")),
     *((layout, "counting", FIVE, "2") for layout in LAYOUTS),
     *((layout, "duplicates", {"partitions": "3"}, "2") for layout in ("deltas", "zips", "changelogs of format 2")),
     *((layout, job, FIVE, "2") for layout in ("deltas", "zips") for job in ("sum", "sessions", "join")),
@@ -172,7 +172,6 @@ CASES: list[tuple[str, str, dict[str, str], str]] = [
     *(("changelogs", "join in time", FIVE, number) for number in "234"),
     ("changelogs", "join in time", {"partitions": "1"}, "4"),
     ("deltas", "counting", {"partitions": "1", "codec": "zstd"}, "2"),
-    *((layout, "counting", TO_ROCKSDB, "2") for layout in ("deltas", "deltas with checksums")),
     *((layout, "counting", TO_HDFS, "2") for layout in ("zips", "changelogs with checksums")),
     *(("deltas", job, TO_ROCKSDB, "2") for job in ("duplicates", "sum", "sessions", "join")),
     *(("changelogs", job, TO_HDFS, "2") for job in ("duplicates", "sum", "sessions", "join")),
@@ -185,10 +184,10 @@ def _name(case: tuple[str, str, dict[str, str], str]) -> str:
 
 
 NAMED = {_name(case): case for case in CASES}
-QUICK = ["deltas, counting, 3 rocksdb true", "zips, join2, 5"]
 
 
-@pytest.mark.parametrize("case", mostly_slow(list(NAMED), QUICK))
+@pytest.mark.slow
+@pytest.mark.parametrize("case", NAMED)
 def test_a_query_goes_on_from_another_layout(spark: SparkSession, tmp_path: Path, case: str) -> None:
     layout, name, settings, join = NAMED[case]
     skip_unknown(f"{layout}, format {join}" if "join" in name else layout)

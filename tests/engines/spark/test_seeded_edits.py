@@ -379,7 +379,7 @@ def check(spark: SparkSession, checkpoint: Path, model: Model, expected: Any) ->
 
 
 def kept(model: Model) -> Any:
-    """What the tables of a model's state show."""
+    """Return the rows that the tables of a model's state show."""
     if isinstance(model, Joined):
         return {side: Counter((row[0], row[1], row[2]) for row in rows) for side, rows in model.state.items()}
     return model.state

@@ -240,7 +240,7 @@ def test_directories_that_were_never_finished_go_unless_somebody_makes_them(temp
 
 
 def test_a_directory_that_cannot_be_renamed_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a full disk."""
+    """A full disk refuses so."""
     directory = take_directory(tmp_path / "taken")
     (directory.path / "files").mkdir()
     (directory.path / "files" / "one").write_text("1")

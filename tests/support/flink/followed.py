@@ -25,6 +25,8 @@ STATES = ("followed.last", "followed.events", "followed.kinds")
 KEYS = {"followed.last": ("key",), "followed.events": ("key", "position"), "followed.kinds": ("key", "map_key")}
 VALUES = {"followed.last": "value", "followed.events": "value", "followed.kinds": "map_value"}
 
+_RESTARTS = "restart-strategy.type=fixed-delay#restart-strategy.fixed-delay.delay=100ms"
+
 
 @dataclass
 class FollowedModel:
@@ -83,7 +85,7 @@ class Followed:
 
     def job(self) -> Job:
         own = f"execution.checkpointing.interval={self.interval}ms"
-        extra = f"{own}#execution.checkpointing.num-retained={self.retained}"
+        extra = f"{own}#execution.checkpointing.num-retained={self.retained}#{_RESTARTS}"
         steps = f"emit:{2 * self.keys},flow:{max(1, self.keys // 200)},positions"
         return Job("Followed", steps, (("keys", str(self.keys)), ("extra", extra), *self.options))
 

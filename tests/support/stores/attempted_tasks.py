@@ -37,7 +37,7 @@ class AttemptedTasks:
         return answers
 
     def move(self, read: Read, count: int, write: Write, destinations: int) -> list[str]:
-        """As `run`, with the rows of each destination in the reverse of their order."""
+        """Run as `run` does, with the rows of each destination in the reverse of their order."""
         self.jobs.append(destinations)
         sent = pickle.dumps((read, write))
         batches = [batch for number in range(count) for batch in self._rows(sent, number)][::-1]

@@ -121,12 +121,12 @@ def test_each_row_is_that_of_its_moment_in_long_programs(tmp_path: Path, join_by
         run_program(tmp_path / str(seed), 10_000 + seed, join_by, 8 + seed % 23)
 
 
-@pytest.fixture
-def prices(tmp_path: Path) -> Any:
-    """A store of 3,000 versions of 300 keys in blocks of compressed batches."""
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A store of 3,000 versions of 300 keys in blocks of compressed batches, which tests only read."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_write, "COMPRESSED_BATCH_ROWS", 16)
-        catalog = statestore.connect(tmp_path)
+        catalog = statestore.connect(tmp_path_factory.mktemp("prices"))
         with catalog.create_store(
             "prices", key={"item": "string"}, value={"price": "bigint", "note": "string"}
         ) as store:

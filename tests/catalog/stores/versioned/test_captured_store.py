@@ -199,6 +199,77 @@ def test_only_the_capture_writes(tmp_path: Path) -> None:
     assert n_of(tmp_path, "counts", "a") == 1
 
 
+# Rows that an engine writes again
+
+VALUES = pa.schema(
+    {
+        "text": pa.string(),
+        "bytes": pa.binary(),
+        "float": pa.float64(),
+        "struct": pa.struct({"a": pa.int64(), "b": pa.list_(pa.string())}),
+        "map": pa.map_(pa.string(), pa.float64()),
+    }
+)
+CELLS: list[dict[str, Any]] = [
+    {"text": "é", "bytes": b"", "float": 0.0, "struct": {"a": 1, "b": ["x", None]}, "map": [("k", 0.5)]},
+    {"text": None, "bytes": None, "float": None, "struct": None, "map": None},
+    {"text": "", "bytes": b"\x00", "float": float("nan"), "struct": {"a": None, "b": None}, "map": []},
+]
+OTHERS: list[dict[str, Any]] = [
+    {"text": "e"}, {"text": ""}, {"bytes": None}, {"float": -0.0}, {"float": None}, {"struct": None},
+    {"struct": {"a": 1, "b": ["x"]}}, {"map": [("k", 0.25)]}, {"map": None}, {"map": [("j", 0.5)]},
+]  # fmt: skip
+
+
+def written(store: CapturedStore, number: int, *records: dict[str, Any], at: int | None = None) -> tuple[int, int]:
+    """Commit records as a version; return the numbers of values and tombstones that are new in the store."""
+    schema = pa.schema([*store.spec.key, *store.spec.value, pa.field("_change_type", pa.string())])
+    moment = number * SECOND if at is None else at
+    rows = pa.Table.from_pylist([{"_change_type": "insert", **record} for record in records], schema)
+    rows = rows.append_column("timestamp", pa.array([moment] * rows.num_rows, pa.timestamp("us", "UTC")))
+    source = SourceVersion(number, number * SECOND)
+    version = store.write(rows, "append", (APPLICATION, number), source=source, after=number - 1 or None)
+    commit = store.versions().to_pylist()[version]
+    return commit["rows"], commit["tombstones"]
+
+
+def test_rows_that_are_written_again_are_no_changes(tmp_path: Path) -> None:
+    store = new_store(tmp_path, "counts", KEYED, (pa.schema({"k": pa.string()}), VALUES))
+    rows = [{"k": f"key {number}", **cells} for number, cells in enumerate(CELLS)]
+    assert written(store, 1, *rows) == (3, 0)
+    assert written(store, 2, *rows, {"k": "none", "_change_type": "delete"}) == (0, 0)
+    store.compact(full=True)
+    last = rows[0]
+    for number, change in enumerate(OTHERS, 3):
+        changed = {**rows[0], **change}
+        assert written(store, number, changed, *rows[1:]) == (1, 0), change
+        last = changed
+    gone = {"k": "key 1", "_change_type": "delete"}
+    assert written(store, 13, last, gone) == (0, 1)
+    assert written(store, 14, gone, {"k": "key 2", **CELLS[2]}) == (0, 0)
+    assert written(store, 15, rows[1]) == (1, 0), "it is there again"
+    assert rows_of(store.history("key 0"), "k") == Counter({("key 0",): 1 + len(OTHERS)})
+    assert rows_of(store.history("key 1"), "k") == Counter({("key 1",): 2})
+    assert rows_of(store.history("key 2"), "k") == Counter({("key 2",): 1})
+
+
+def test_records_that_are_late_or_have_one_key_are_all_kept(tmp_path: Path) -> None:
+    """Which of them changes something is decided by the order of their times."""
+    own = Captured("source-1", BAG.path, "counts", "versioned", ("offset", "offsets"), ("k",), ("k",), (), True)
+    store = new_store(tmp_path, "counts", own, KEYED_COLUMNS)
+    assert written(store, 1, {"k": "a", "n": 1}, at=SECOND) == (1, 0)
+    store.write(
+        pa.table({"k": ["a", "a"], "n": [2, 1], "timestamp": [5_000, 5_000]}),
+        transaction=(APPLICATION, 5), source=SourceVersion(5, 5 * SECOND), after=1,
+    )  # fmt: skip
+    assert store.get("a", 5_000) == (1, 5_000, None)
+    store.write(
+        pa.table({"k": ["a"], "n": [None], "timestamp": [3_000], "_change_type": ["delete"]}),
+        transaction=(APPLICATION, 6), source=SourceVersion(6, 6 * SECOND), after=5,
+    )  # fmt: skip
+    assert [store.get("a", moment) for moment in (2_000, 4_000)] == [(1, 1_000, 3_000), None]
+
+
 # Moments that no captured version tells
 
 

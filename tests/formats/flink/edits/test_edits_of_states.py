@@ -27,6 +27,7 @@ RUNS = [
     ("hashmap", 1),
     ("types-rocksdb", 0),
     ("wide-hashmap", 0),
+    ("wide-rocksdb", 0),
     ("sql", 1),
     ("shapes-rocksdb", 0),
     ("windows-rocksdb", 0),
@@ -90,7 +91,7 @@ def test_erased_keys_are_gone_and_all_else_is_there(run: str, place: int, tmp_pa
         assert plain_rows(rows_of(copy, state)) == plain_rows(of_keys(rows, gone[state], others=True)), state
 
 
-@pytest.mark.parametrize(("run", "place"), mostly_slow(OF_KNOWN_HASH, [*QUICK, ("hashmap", 1)]))
+@pytest.mark.parametrize(("run", "place"), mostly_slow(OF_KNOWN_HASH, [("wide-hashmap", 0), ("wide-rocksdb", 0)]))
 def test_what_was_erased_and_is_added_again_has_the_same_bytes(run: str, place: int, tmp_path: Path) -> None:
     """Of keys whose hash is known, and of values whose bytes are. The heap has keys in no order."""
     source = source_at(folder_of(run, place))

@@ -156,7 +156,7 @@ def test_timers_of_erased_keys_go_along(tmp_path: Path) -> None:
 
 
 def test_timers_in_raw_keyed_state_go_and_come_along(tmp_path: Path) -> None:
-    """Those of a checkpoint of RocksDB whose timers are on the heap."""
+    """The checkpoint is one of RocksDB whose timers are on the heap."""
     source, contents = source_of("heap-timers", 0), "win-tumble.window-contents"
     names = [f"win-tumble.{each}_window-timers" for each in ("event", "processing")]
     before = sum((Counter(cells(own_rows(source, name))) for name in names), Counter[Any]())
@@ -174,7 +174,7 @@ def test_timers_in_raw_keyed_state_go_and_come_along(tmp_path: Path) -> None:
 
 
 def test_timers_in_raw_keyed_state_are_edited_by_themselves(tmp_path: Path) -> None:
-    """Of an operator that has nothing but timers. What is refused of other timers is so of them."""
+    """The operator has nothing but timers. What is refused of other timers is so of them."""
     source, state = source_of("heap-timers", 0), "timers.event_user-timers"
     rows = own_rows(source, state)
     old, new = rows.slice(0, 3), rows.slice(0, 3).set_column(0, "key", pa.array([NEW, "another", NEW]))
@@ -193,7 +193,7 @@ def test_timers_in_raw_keyed_state_are_edited_by_themselves(tmp_path: Path) -> N
 
 
 def test_a_native_savepoint_without_timers_is_warned_of() -> None:
-    """As Flink 2.3 writes it where timers are on the heap: of windows it has no timers, neither raw nor in RocksDB."""
+    """Flink 2.3 writes one where timers are on the heap: of windows it has no timers, neither raw nor in RocksDB."""
     source = source_of("heap-timers", 0)
     plan = planned(source, [removal(source, "win-tumble.window-contents", lambda row: True)])
     (operator,) = plan._operators.values()

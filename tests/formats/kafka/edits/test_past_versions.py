@@ -44,7 +44,7 @@ def time(milliseconds: int) -> str:
 
 
 def answers(log: Sequence[Logged]) -> dict[tuple[str, int], Any]:
-    """What the store has once it has applied a log, by key and moment."""
+    """Return the answers of the store once it has applied a log, by key and moment."""
     written = [
         Written(at, offset, Record(key.decode(), None if value is None else value.decode(), moment))
         for offset, (at, moment, key, value) in enumerate(log)
