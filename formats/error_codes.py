@@ -441,6 +441,8 @@ class ErrorCode(StrEnum):
     """A file that describes stores cannot be read, or has an entry that is not known. Correct it."""
     KAFKA_NOT_INSTALLED = "KAFKA_NOT_INSTALLED"
     """Reading from a broker needs a package. Install statestore[kafka]."""
+    METRICS_NOT_INSTALLED = "METRICS_NOT_INSTALLED"
+    """Metrics of a capture need a package. Install statestore[capture]."""
     POLARS_NOT_INSTALLED = "POLARS_NOT_INSTALLED"
     """A Polars DataFrame is asked for. Install polars, or ask for an Arrow table."""
     NOTHING_TO_DESCRIBE = "NOTHING_TO_DESCRIBE"

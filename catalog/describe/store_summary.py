@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from statestore.catalog.commits.changelogs import CHANGELOGS, OURS, consumed_ends
+from statestore.catalog.describe.captured_summary import CaptureSummary, capture_summary, oldest_row
 from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState, file_names
@@ -21,8 +22,8 @@ from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
 from statestore.catalog.log.store_locations import own_bytes, tier_bytes
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.belief import SegmentWithClosures, newest_ends, with_closures
-from statestore.catalog.reads.captured import gap_in_words
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep.compaction_plan import is_due
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, run_vacuum
 from statestore.formats.changelogs.changelog import read_changelog
@@ -30,10 +31,8 @@ from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.segments.segment_meta import OPEN
-from statestore.formats.values.times import format_time
 
 MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
-SHOWN_GAPS = 10  # the newest ones, of a captured store
 
 Found = TypeVar("Found")
 
@@ -45,13 +44,14 @@ def summarize(storage: Storage, spec: StoreSpec, seen: tuple[LogState, Lease | N
     """
     files = SegmentFiles(storage, spec)
     # Without a lease a file that vacuum removes meanwhile would be taken for damage.
-    log_state, _lease = files.log.leased() if seen is None else seen
+    log_state, lease = files.log.leased() if seen is None else seen
     listed = storage.list("")
     needed = file_names(log_state)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]
     damage = _missing(listed, needed)
     unfolded = _unless_damaged(damage, lambda: _open_rows(files, log_state))
     pending_bytes, pending = _unless_damaged(damage, lambda: _uncommitted(storage, log_state)) or (0, None)
+    capture = _capture(storage, spec, (log_state, lease), damage)
     problems = [f"damaged: {problem}" for problem in damage]
     values = [m for m in log_state.segments if not m.tombstone and m.role != "belief"]
     rows = sum(m.rows for m in values)
@@ -85,31 +85,19 @@ def summarize(storage: Storage, spec: StoreSpec, seen: tuple[LogState, Lease | N
         writer=versions.writer_at(log_state.version),
         problems=tuple(problems),
         damaged=bool(damage),
-        notes=_notes(spec, log_state),
-        details=_details(spec, log_state),
+        notes=() if capture is None else capture.notes(),
+        details=() if capture is None else capture.details(),
+        captured=None if capture is None else capture.as_json(),
     )
 
 
-def _notes(spec: StoreSpec, log_state: LogState) -> tuple[str, ...]:
-    """Return the remark that versions of a source are missing in the store."""
-    count = 0 if spec.captured is None else len(log_state.gaps)
-    if spec.captured is None or not count:
-        return ()
-    found = f"{count} gap{'' if count == 1 else 's'}"
-    return (f"{found} ({spec.captured.words[1]} that were gone before they could be captured)",)
-
-
-def _details(spec: StoreSpec, log_state: LogState) -> tuple[str, ...]:
-    """Return what is known of the versions of a source that the store keeps."""
-    captured, log = spec.captured, log_state.captured
-    if captured is None or log is None:
-        return ()
-    newest = log.newest
-    details = [f"newest captured {captured.words[0]}: {newest.version} of {format_time(newest.time)}"]
-    if newest.watermark is not None:
-        details.append(f"its watermark: {format_time(newest.watermark)}")
-    details += [f"gap: {gap_in_words(gap, captured)}" for gap in log_state.gaps[-SHOWN_GAPS:]]
-    return tuple(details)
+def _capture(
+    storage: Storage, spec: StoreSpec, seen: tuple[LogState, Lease | None], damage: list[str]
+) -> CaptureSummary | None:
+    if spec.captured is None:
+        return None
+    oldest = _unless_damaged(damage, lambda: oldest_row(VersionedTable(storage, spec, seen)))
+    return capture_summary(spec, seen[0], oldest)
 
 
 def _unless_damaged(damage: list[str], find: Callable[[], Found]) -> Found | None:

@@ -33,6 +33,7 @@ class TableSummary:
     ``uncommitted``: acknowledged puts that no commit has yet. ``partitions``: ranges of versions with their
     number of partitions. ``kept``: the amount of history, where the table's kind has no retention ("5 snapshots").
     ``problems``: due upkeep, or damage. ``notes``: further remarks. ``details``: facts for who looks at this one table.
+    ``captured``: of a captured store, how far its capture came.
     """
 
     version: int
@@ -58,6 +59,7 @@ class TableSummary:
     notes: tuple[str, ...] = ()
     damaged: bool = False
     details: tuple[str, ...] = ()
+    captured: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers under the names of `inspect`, times as ISO-8601; ``health`` and ``status`` describe the
@@ -84,6 +86,7 @@ class TableSummary:
             "partitions": list(self.partitions) or None,
             "health": [*self.notes, *self.problems],
             "status": "damaged" if self.damaged else "attention" if self.problems else "ok",
+            **({} if self.captured is None else {"captured": dict(self.captured)}),
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -23,8 +23,8 @@ MOST_WAIT = 300.0
 class CaptureEvent:
     """What a capture did, or why it waits: ``kind`` is captured, gap, expired or waiting.
 
-    captured: ``version`` of ``state``, with its ``time`` (epoch milliseconds), is ``commit`` of ``store``, in which
-    ``rows`` were put and ``tombstones`` removed; ``behind`` versions can be read and are not captured yet. gap: nobody
+    captured: ``version`` of ``state``, with its ``time`` and ``watermark`` (epoch milliseconds), is ``commit`` of
+    ``store``, in which ``rows`` were put and ``tombstones`` removed; ``behind`` versions can be read and are not captured yet. gap: nobody
     can read the versions from ``missing[0]`` to ``missing[1]`` any more, and ``version`` bridges them. expired: what
     ended before ``time`` was removed. waiting: ``reason`` says what cannot be reached, and ``seconds`` when the next
     look is.
@@ -35,6 +35,7 @@ class CaptureEvent:
     store: str | None = None
     version: int | None = None
     time: int | None = None
+    watermark: int | None = None
     commit: int | None = None
     rows: int = 0
     tombstones: int = 0
@@ -49,7 +50,7 @@ class CaptureEvent:
         found = asdict(self)
         if self.kind == "waiting":
             return {name: found[name] for name in ("kind", "reason", "seconds")}
-        counts = {"rows", "tombstones", "bytes", "behind"}
+        counts = {"watermark", "rows", "tombstones", "bytes", "behind"}
         left_out = {"reason", "seconds", *(() if self.kind == "captured" else counts)}
         return {name: value for name, value in found.items() if name not in left_out}
 
@@ -76,13 +77,17 @@ class Following:
     """An iterator of what a capture does, which ends after `stop`. It is a context manager: leaving it stops and
     closes.
 
-    ``every`` and ``keep``: as `capture` has them, in seconds and milliseconds.
+    ``every`` and ``keep``: as `capture` has them, in seconds and milliseconds. ``looked`` is called after each look
+    that came to its end.
     """
 
-    def __init__(self, looks: Looks, every: float, keep: int | None) -> None:
+    def __init__(
+        self, looks: Looks, every: float, keep: int | None, looked: Callable[[Looks], None] = lambda looks: None
+    ) -> None:
         self.looks = looks
         self.every = every
         self.keep = keep
+        self.looked = looked
         self._stop = threading.Event()
         self._events = self._follow()
 
@@ -126,6 +131,8 @@ class Following:
                         failures = 0
                         yield event
                     failures = 0
+                    if not self._stop.is_set():
+                        self.looked(self.looks)
                 except StateStoreError as error:
                     if not _may_pass(error):
                         raise
@@ -165,6 +172,7 @@ def _events_of(found: CapturedVersion) -> Iterator[CaptureEvent]:
         yield replace(about, kind="gap", missing=taken.missing)
     yield replace(
         about,
+        watermark=None if taken.watermark is None else taken.watermark // TICK,
         commit=step.commit,
         rows=step.rows,
         tombstones=step.tombstones,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +14,8 @@ import typer
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import NONE, Selected
 from statestore.connector.terminal import form_of, say, show_line
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from statestore.connector.capture.estimate import Estimate
@@ -47,6 +49,16 @@ def capture(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be captured, and the disk that it takes in a day.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65_535,
+            help="With --follow, figures for Prometheus on this port of 127.0.0.1; 0: one that is free.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: args.Json = False,
     selected: Selected = NONE,
 ) -> None:
@@ -63,6 +75,8 @@ def capture(
     from statestore.formats.values.times import duration_ms
 
     form = form_of(None, as_json)
+    if metrics_port is not None and (dry_run or not follow):
+        raise InvalidInputError(ErrorCode.MISSING_OPTION, "--metrics-port goes with --follow, without --dry-run")
     if dry_run:
         _show_estimate(estimate_of(SourceAt(source, selected), warehouse, state or None), form)
         return
@@ -71,8 +85,9 @@ def capture(
     looks = Looks(connect(warehouse), SourceAt(source, selected), state or None)
     following = Following(looks, wait, kept)
     if follow:
-        with _stopped_by_signals(following), following:
+        with _stopped_by_signals(following), following, _told(following, metrics_port) as told:
             for event in following:
+                told(event)
                 _show(event, form)
         say("stopped; the next capture goes on from here")
         return
@@ -91,6 +106,21 @@ def _show_estimate(found: Estimate, form: str) -> None:
             say(f"{each.state}: {each}")
     if form != "json":
         say("nothing was written")
+
+
+@contextmanager
+def _told(following: Following, port: int | None) -> Iterator[Callable[[CaptureEvent], None]]:
+    """Serve figures where a port is given; yield what takes in each event."""
+    if port is None:
+        yield lambda event: None
+        return
+    from statestore.connector.capture.metrics import LOOPBACK, CaptureMetrics, served
+
+    metrics = CaptureMetrics()
+    following.looked = metrics.looked
+    with served(metrics, port) as found:
+        say(f"metrics at http://{LOOPBACK}:{found}/metrics")
+        yield metrics.took
 
 
 @contextmanager

@@ -66,7 +66,8 @@ _READ, _DIFFER, _WRITE, _UPKEEP = (f"{_ROOM}.{name}_commands" for name in ("read
 PLACES = {
     **{name: _Place(_READ, name, True, True) for name in ("inspect", "describe", "sql", "shell", "get", "history")},
     **{name: _Place(_READ, name, True, True) for name in ("scan", "versions", "report")},
-    **{name: _Place(_DIFFER, name, True, True) for name in ("diff", "compare", "changes", "watch")},
+    **{name: _Place(_DIFFER, name, True, True) for name in ("diff", "compare", "changes")},
+    "watch": _Place(f"{_ROOM}.watch_commands", "watch", True, True),
     "explore": _Place(_READ, "explore", True, True),
     **{name: _Place(_WRITE, name) for name in ("create", "put", "drop", "load")},
     "verify": _Place(_UPKEEP, "verify", True),

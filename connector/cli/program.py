@@ -1,5 +1,5 @@
 """The program: its version, its errors as lines on stderr, and its exit statuses. 0 is success, 1 failure, 2 wrong
-usage, 130 an interrupt.
+usage, 3 rows of an alert (`watch_commands`), 130 an interrupt.
 
 The commands are loaded when one is asked for. The version needs none of them.
 """

@@ -89,6 +89,8 @@ def inspect(
                 say(f"{name}: {text}")
             for detail in described[0].get("details", []):
                 say(detail)
+        else:
+            _say_captures(described)
         warehouse = open_warehouse(path, selected).pin()
         is_edit = _say_edit(warehouse)
         for name in warehouse.waiting():
@@ -108,6 +110,17 @@ def inspect(
         say(f"damaged: {', '.join(damaged)}; `statestore verify` reports what is affected")
     if damaged or unreadable:
         raise typer.Exit(1)
+
+
+def _say_captures(described: Sequence[dict[str, Any]]) -> None:
+    """Tell of each captured store how far its capture came."""
+    from statestore.catalog.describe.captured_summary import duration_in_words
+
+    for summary in described:
+        found = summary.get("captured")
+        if found is not None:
+            lag = duration_in_words(found["lag_seconds"])
+            say(f"{summary['store']}: captured up to version {found['newest']} of {found['newest_time']}, {lag} ago")
 
 
 def _say_edit(warehouse: Warehouse) -> bool:

@@ -89,6 +89,7 @@ def answer_or_stop(
     text: str,
     allow_external_access: bool = False,
     first: FirstRows | None = None,
+    versions: Mapping[str, int] | None = None,
 ) -> pa.Table:
     """Run a statement as `answer` does, in another thread. At Ctrl-C it is stopped, and KeyboardInterrupt is raised;
     at a second one without waiting for its end."""
@@ -101,7 +102,7 @@ def answer_or_stop(
             with contextlib.suppress(Error):  # closed meanwhile
                 connection.interrupt()
 
-    return stoppable(lambda: answer(opened, text, allow_external_access, running.append, first), stop)
+    return stoppable(lambda: answer(opened, text, allow_external_access, running.append, first, versions), stop)
 
 
 def answer(
@@ -110,11 +111,13 @@ def answer(
     allow_external_access: bool = False,
     started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
     first: FirstRows | None = None,
+    versions: Mapping[str, int] | None = None,
 ) -> pa.Table:
     """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns.
 
     ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
     it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
+    ``versions`` are those of tables, by their names, that the statement reads without a version or time.
     """
     _check_query(query)
 
@@ -123,7 +126,7 @@ def answer(
         with held_back():
             from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
-        return run_on_duckdb(warehouse, query, allow_external_access, started, first)
+        return run_on_duckdb(warehouse, query, allow_external_access, started, first, versions)
 
     return again(once)
 

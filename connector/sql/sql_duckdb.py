@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -56,17 +56,19 @@ def run_on_duckdb(
     allow_external_access: bool,
     started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
     first: FirstRows | None = None,
+    versions: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Run one statement; see `statestore.connector.sql.query.sql`, and for ``started`` and ``first`` `answer` there."""
+    """Run one statement; see `statestore.connector.sql.query.sql`, and for the last three arguments `answer` there."""
     if not allow_external_access and runs_shared(text):
         with contextlib.suppress(OwnInstanceNeeded), shared_cursor() as cursor:
             if started is not None:
                 started(cursor)
-            return _Run(warehouse, cursor, allow_external_access, shared=True, first=first).answer(text)
+            run = _Run(warehouse, cursor, allow_external_access, shared=True, first=first, versions=versions)
+            return run.answer(text)
     with connect(allow_external_access) as connection:
         if started is not None:
             started(connection)
-        return _Run(warehouse, connection, allow_external_access, first=first).answer(text)
+        return _Run(warehouse, connection, allow_external_access, first=first, versions=versions).answer(text)
 
 
 def read_on_duckdb(warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, text: str, rows: TakesRows) -> pa.Table:
@@ -131,6 +133,7 @@ class _Run:
         first: TakesRows | None = None,
         only_reads: bool = False,
         opened: Opened = lambda reference: None,
+        versions: Mapping[str, int] | None = None,
     ) -> None:
         self.warehouse = warehouse
         self.connection = connection
@@ -139,6 +142,7 @@ class _Run:
         self.first = first
         self.only_reads = only_reads
         self.opened = opened
+        self.versions = versions or {}
         self.by_name = False  # whether the statement knows fields of structs by their names alone
         self.readings: dict[Reading, str] = {}  # and the names of their views
         self.text = ""
@@ -203,7 +207,7 @@ class _Run:
 
     def _view_all(self) -> None:
         for name in (*self.warehouse.tables(), *self.warehouse.metadata_tables()):
-            self._view(name, self.warehouse.open(name), Query())
+            self._view(name, self.warehouse.open(name), Query(version=self.versions.get(name)))
         create_schemas(self.connection, self.warehouse)
 
     def _view(self, name: str, table: StateTable, query: Query) -> None:
@@ -225,6 +229,8 @@ class _Run:
                 if reference.plain and not reference.qualified:
                     continue  # a table or view of DuckDB's own, or an error that DuckDB reports
                 raise
+            if reference.plain and table.name in self.versions:
+                query = replace(query, version=self.versions[table.name])
             check_answerable(table, query, reference)
             is_named = found is None or found[1]
             key = (table.name if is_named else reference.name, query)

@@ -26,7 +26,7 @@ from support.replaced_places import S3, Files, Fsspec, Local, Place, replaced_at
 
 import statestore
 from statestore.catalog.summaries import summaries
-from statestore.connector.cli.difference_commands import changes_of, new_versions
+from statestore.connector.cli.watch_commands import changes_of, new_versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.flink.snapshot import held_files

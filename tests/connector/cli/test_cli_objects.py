@@ -14,7 +14,7 @@ from support.command_line import Answer, run
 from support.object_stores.doubles import memory_location
 
 import statestore
-from statestore.connector.cli import difference_commands
+from statestore.connector.cli import watch_commands
 
 KINDS = {
     "versioned": (),
@@ -115,7 +115,7 @@ def test_watch_prints_what_another_writer_commits(warehouse: str, monkeypatch: p
             store.put("curry", 8.5, "2024-05-01T09:30Z")
             store.commit()
 
-    monkeypatch.setattr(difference_commands, "time", SimpleNamespace(sleep=commit))
+    monkeypatch.setattr(watch_commands, "time", SimpleNamespace(sleep=commit))
     found = run("watch", warehouse, "prices", "--count", "1", "--json")
     assert found.code == 0
     assert [(row["_change_type"], row["item"], row["price"]) for row in found.rows] == [("insert", "curry", 8.5)]

@@ -384,9 +384,25 @@ def test_many_gaps_are_counted(tmp_path: Path) -> None:
     (summary,) = summaries(str(tmp_path))
     assert summary["health"] == ["8 gaps (batches that were gone before they could be captured)"]
     assert (summary["kind"], summary["facts"]["captured_from"]) == ("captured list", BAG.path)
+    found = summary["captured"]
+    assert (found["newest"], found["newest_time"], found["gaps"], found["missing_versions"]) == (
+        90,
+        "1970-01-01T00:01:30.000Z",
+        8,
+        8 * 5,
+    )
+    assert found["newest_gaps"][-1] == {
+        "first": 85,
+        "last": 89,
+        "since": "1970-01-01T00:01:20.000Z",
+        "until": "1970-01-01T00:01:30.000Z",
+    }
+    assert 0 <= found["watermark_age_seconds"] - found["lag_seconds"] - 1 < 0.01
     assert [line.partition(":")[0] for line in summary["details"]] == [
         "newest captured batch",
+        "lag",
         "its watermark",
+        "oldest key",
         *["gap"] * 8,
     ]
 
