@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
+from statestore.formats.values.without_pandas import arrow_numbers, bools, without_nulls
 
 Rows = npt.NDArray[np.integer[Any]]
 
@@ -164,6 +165,5 @@ def _integers(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def _taken_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
-    same = pc.equal(left.take(pa.array(left_rows)), right.take(pa.array(right_rows)))
-    equal: Bools = same.fill_null(False).to_numpy(zero_copy_only=False)
-    return equal
+    same = pc.equal(left.take(arrow_numbers(left_rows)), right.take(arrow_numbers(right_rows)))
+    return bools(without_nulls(same))
