@@ -135,7 +135,7 @@ def rows_of_keys(partition: Partition, keys: pa.Array) -> pa.RecordBatch:
     else:
         asked: list[bytes] = sorted(set(keys.to_pylist()))
         found = stored_rows(partition, _batch, key_ranges=[(key, key + b"\0") for key in asked]) if asked else iter(())
-    return pa.concat_batches([pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA), *found])
+    return pa.concat_batches([pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())] * 2, schema=ROW_SCHEMA), *found])
 
 
 def _listed_again(partition: Partition) -> Partition:
