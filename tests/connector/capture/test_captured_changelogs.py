@@ -193,7 +193,11 @@ def test_a_late_record_that_compaction_left_ends_no_version(tmp_path: Path) -> N
     folder = tmp_path / "t"
     folder.mkdir()
     topic = Topic(folder, 1)
-    topic.all = topic.there = [Made(0, 0, START + 10, "a", 1), Made(0, 1, START + 10, "b", 2), Made(1, 0, START, "c", 3)]
+    topic.all = topic.there = [
+        Made(0, 0, START + 10, "a", 1),
+        Made(0, 1, START + 10, "b", 2),
+        Made(1, 0, START, "c", 3),
+    ]
     topic.write()
     settings = {"kind": "versioned", "retention": RETENTION}
     topic.capture(tmp_path / "w", **settings)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.engines.cases import CASES, rows_of
+from support.engines.toys import write_package
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.warehouse import inspect, open_table
 from statestore.connector.capture.looks import store_name
 from statestore.formats.state_table import Query, StateTable
-from support.engines.cases import CASES, rows_of
-from support.engines.toys import write_package
-from support.parameters import mostly_slow
 
 Row = tuple[Any, ...]
 

@@ -39,7 +39,7 @@ def test_every_kind_of_store_is_captured(tmp_path: Path, name: str) -> None:
             with catalog.open_store(state.store, read_only=True) as store:
                 rows = renamed(store.scan().read_all().to_batches(), store.spec)
             right = live(stores[state.state], records_until(application(name).changelogs[state.state], step))
-            names = [each for each in right[0]] if right else []
+            names = list(right[0]) if right else []
             found = [{each: row[each] for each in names} for row in rows]
             assert counted(found) == counted(right) and len(rows) == len(right), (number, state.state)
             captured += state.versions
