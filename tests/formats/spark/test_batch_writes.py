@@ -195,6 +195,20 @@ def test_only_files_of_the_version_are_opened(name: str, state: str, others: set
     }
 
 
+def test_states_that_share_a_changelog_read_it_once() -> None:
+    folder = FOLDERS["checkpoints/spark4.3.0-twsttl__rkcl"]
+    source, read = open_source(parse_location(folder)), BytesRead(folder)
+    first, *others = source.states()
+    before, version = last_two(source, first)
+    read.of(rows_written, source.written(first, version, before))
+    assert read.opened
+    for state in others:
+        found = read.of(rows_written, source.written(state, version, before))
+        assert not read.opened
+        anew = open_source(parse_location(folder)).written(state, version, before)
+        assert found == rows_written(anew)
+
+
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl", "spark4.3.0-agg__rkv2"])
 def test_the_logs_of_the_version_before_may_be_gone(name: str, tmp_path: Path) -> None:
     source = open_source(parse_location(FOLDERS[f"checkpoints/{name}"]))
