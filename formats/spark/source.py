@@ -330,7 +330,7 @@ class CheckpointSource(Source):
         if version not in self.checkpoint.root.at("state", operator_id, "_metadata", "v2").numbered():
             return False  # only a query that was started anew has other columns, and it writes its metadata then
         try:
-            return bool(self._at(state, before).schema != self._at(state, version).schema)
+            return not self._at(state, before).schema.equals(self._at(state, version).schema)
         except NotFoundError:
             return True
 
