@@ -40,7 +40,8 @@ class NewPart:
 
     @property
     def rows(self) -> int:
-        return self.new.records.num_rows
+        found: int = self.new.records.num_rows
+        return found
 
 
 @dataclass(frozen=True)
