@@ -39,14 +39,14 @@ def test_every_kind_of_store_is_captured(tmp_path: Path, name: str) -> None:
             with catalog.open_store(state.store, read_only=True) as store:
                 rows = renamed(store.scan().read_all().to_batches(), store.spec)
             right = live(stores[state.state], records_until(application(name).changelogs[state.state], step))
-            names = [each for each in right[0]] if right else []
+            names = list(right[0]) if right else []
             found = [{each: row[each] for each in names} for row in rows]
             assert counted(found) == counted(right) and len(rows) == len(right), (number, state.state)
             captured += state.versions
     assert captured > 2 * len(stores)
 
 
-@pytest.mark.parametrize(("name", "state"), [("ledger", "owners"), ("orders", "stock"), ("orders", "menu")])
+@pytest.mark.parametrize(("name", "state"), [("bookings", "rates"), ("orders", "stock"), ("orders", "menu")])
 def test_the_directory_of_a_closed_application_is_one_version(tmp_path: Path, name: str, state: str) -> None:
     folder = unpack(name, tmp_path) / "state" / name
     settings = str(write_stores_file(application(name).stores(), tmp_path / "stores.toml", everything=True))
