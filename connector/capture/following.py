@@ -24,10 +24,10 @@ class CaptureEvent:
     """What a capture did, or why it waits: ``kind`` is captured, gap, expired or waiting.
 
     captured: ``version`` of ``state``, with its ``time`` and ``watermark`` (epoch milliseconds), is ``commit`` of
-    ``store``, in which ``rows`` were put and ``tombstones`` removed; ``behind`` versions can be read and are not captured yet. gap: nobody
-    can read the versions from ``missing[0]`` to ``missing[1]`` any more, and ``version`` bridges them. expired: what
-    ended before ``time`` was removed. waiting: ``reason`` says what cannot be reached, and ``seconds`` when the next
-    look is.
+    ``store``, in which ``rows`` were put and ``tombstones`` removed; ``behind`` versions can be read and are not
+    captured yet. gap: nobody can read the versions from ``missing[0]`` to ``missing[1]`` any more, and ``version``
+    bridges them. expired: what ended before ``time`` was removed. waiting: ``reason`` says what cannot be reached, and
+    ``seconds`` when the next look is.
     """
 
     kind: Literal["captured", "gap", "expired", "waiting"]
@@ -64,7 +64,7 @@ class CaptureEvent:
             assert self.missing is not None
             first, last = self.missing
             which = f"version {first} was" if first == last else f"versions {first} to {last} were"
-            return f"{self.state}: {which} removed before anybody could read it; version {self.version} bridges the gap"
+            return f"{self.state}: {which} gone before the capture came; version {self.version} bridges the gap"
         assert self.time is not None
         behind = f", {self.behind} behind" if self.behind else ""
         return (

@@ -138,7 +138,8 @@ def test_a_command_gets_the_rows_of_each_version(store: statestore.VersionedStor
     table = open_warehouse(tmp_path).open("visits")
     heard = tmp_path.parent / f"{tmp_path.name}-heard"
     script = (
-        "import os, sys, pathlib; about = [os.environ[f'STATESTORE_{name}'] for name in ('TABLE', 'VERSION', 'ALERT')]\n"
+        "import os, sys, pathlib\n"
+        "about = [os.environ[f'STATESTORE_{name}'] for name in ('TABLE', 'VERSION', 'ALERT')]\n"
         f"with pathlib.Path({str(heard)!r}).open('a') as file: print(*about, sys.stdin.read(), sep='|', file=file)\n"
         "sys.exit(7)"
     )
