@@ -429,8 +429,8 @@ class Source(Reader, ABC):
         """The rows that were written after ``before`` up to a version, from the version's own files alone.
 
         ``before`` may be gone by now. None where the files say less than everything that changed, as by default: those
-        of a version without a delta or a changelog, or of one that has others between itself and ``before``, which only
-        few engines can tell of. Both versions are then compared.
+        of a version without a delta or a changelog, of one that has other columns than ``before``, or of one that has
+        others between itself and ``before``, which only few engines can tell of. Both versions are then compared.
         """
         return None
 

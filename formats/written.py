@@ -49,12 +49,11 @@ class Written(Reader, ABC):
         """
         return False
 
-    @property
-    def lacks_removals(self) -> bool:
-        """Return whether groups may have ended of which nothing is told, so that those which the state no longer has
-        are to be searched.
+    def remaining(self) -> Iterator[pa.RecordBatch] | None:
+        """The columns of ``group`` of all groups that may be there, where removals of others may be lost; groups may
+        repeat. None, as by default: no removal is lost.
         """
-        return False
+        return None
 
     @abstractmethod
     def parts(self) -> Sequence[Part]:
@@ -65,5 +64,6 @@ class Written(Reader, ABC):
         """Batches with the column WRITE (int8: PUT, REMOVE or APPEND) before those of the state.
 
         Columns of `StateInfo.placement` that are none of the row key are left out; that of `StateInfo.number` comes
-        last. A REMOVE has the columns of ``group``, others are null.
+        last. A REMOVE has the columns of ``group``, others are null. The number of an APPEND row counts from the first
+        one that is appended to its group, because the version's own files do not say how many rows the group had.
         """

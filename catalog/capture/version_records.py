@@ -70,6 +70,7 @@ def records_of_version(table: VersionedTable, layout: Layout, wanted: NextVersio
             yield from _timed(table, layout, wanted, written)
         else:
             yield from _of_past(table, layout, wanted)
+            yield from _gone(table, layout, wanted, _rows(layout, wanted))
         return
     if wanted.before is None:
         if layout.counted:
@@ -84,7 +85,7 @@ def records_of_version(table: VersionedTable, layout: Layout, wanted: NextVersio
         yield from _written(table, layout, wanted, written)
         return
     is_keyed = bool(wanted.source.info(wanted.state).row_key)
-    if is_keyed and wanted.before.number in wanted.source.kept(wanted.state):
+    if is_keyed and wanted.source.keeps_versions and wanted.before.number in wanted.source.kept(wanted.state):
         found = _between_versions(layout, wanted)
         if found is not None:
             yield from found
@@ -323,14 +324,23 @@ def _timed(table: VersionedTable, layout: Layout, wanted: NextVersion, written: 
                     is_gone = pc.equal(batch.column(WRITE), pa.scalar(REMOVE, pa.int8()))
                     moments = _micros(batch.column(WRITTEN_AT), wanted.moment)
                     yield _record_batch(layout.stored(batch), moments, pc.if_else(is_gone, DELETE, INSERT))
-    if written.lacks_removals and wanted.before is not None:
-        names = layout.key.names
-        planned, query = table.for_plan(), Query(columns=tuple(layout.schema.names))
-        before = _joined_stored((b for split in planned.splits(query) for b in planned.read(split, query)), layout)
-        now = _side(layout, _rows(layout, wanted))
-        old, new = (keyed_rows([rows.column(name) for name in names], []) for rows in (before, now))
-        left, _ = pairs(old, new)
-        yield from _deletes(before.take(pa.array(others(before.num_rows, left))), wanted)
+        remaining = written.remaining()
+        if remaining is not None:
+            yield from _gone(table, layout, wanted, remaining)
+
+
+def _gone(
+    table: VersionedTable, layout: Layout, wanted: NextVersion, remaining: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the ends of the rows of the store whose keys no longer are there, at the time of the version."""
+    if wanted.before is None:
+        return
+    planned, query = table.for_plan(), Query(columns=tuple(layout.schema.names))
+    before = _joined_stored((b for split in planned.splits(query) for b in planned.read(split, query)), layout)
+    now = _joined_stored((layout.stored(batch) for batch in remaining), layout)
+    old, new = (keyed_rows([rows.column(name) for name in layout.key.names], []) for rows in (before, now))
+    left, _ = pairs(old, new)
+    yield from _deletes(before.take(pa.array(others(before.num_rows, left))), wanted)
 
 
 def _of_past(table: VersionedTable, layout: Layout, wanted: NextVersion) -> Iterator[pa.RecordBatch]:

@@ -162,12 +162,15 @@ def _written(target: TargetFolder, file: CopiedFile, place: Path, source: int, s
     except FileExistsError as error:
         raise wrong_plan(target.path, f"{file.path} is written twice") from error
     try:
-        size, digest = status.st_size, ""
-        if not _shares_blocks(made, source, (os.fstat(made).st_dev, status.st_dev)):
-            size, digest = _hashed_copy(made, partial(os.read, source, CHUNK_BYTES), status.st_size)
+        size, digest, new, mode = status.st_size, "", os.fstat(made), stat.S_IMODE(status.st_mode) & 0o777
+        if not _shares_blocks(made, source, (new.st_dev, status.st_dev)):
+            # One byte more than a small file has tells that it has grown, without a buffer of a whole chunk.
+            read = partial(os.read, source, min(CHUNK_BYTES, status.st_size + 1))
+            size, digest = _hashed_copy(made, read, status.st_size)
         # Some engines tell by the times of files when they were written.
         os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
-        os.fchmod(made, stat.S_IMODE(status.st_mode) & 0o777)
+        if stat.S_IMODE(new.st_mode) != mode:
+            os.fchmod(made, mode)
     finally:
         os.close(made)
     if size != status.st_size:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.without_pandas import arrow_numbers
 
 BUCKETS = 1 << 10
 _HASHED_AT_ONCE = 1 << 17
@@ -100,6 +101,6 @@ def _in_bucket(
             continue
         hashes = row_hashes(batch, names)
         chosen = np.flatnonzero((hashes & np.uint64(BUCKETS - 1)) == bucket)
-        picked = batch.select(list(names)).take(pa.array(chosen))
+        picked = batch.select(list(names)).take(arrow_numbers(chosen))
         for number, at in enumerate(chosen.tolist()):
             yield int(hashes[at]), picked.slice(number, 1)

@@ -53,10 +53,11 @@ class TargetFolder:
         return self._place(path)
 
     def _place(self, path: str) -> Path:
-        found, names = Path(self.root, path), path.split("/")
-        folder = str(found.parent)
+        found = Path(f"{self.root}/{path}")
+        folder = path.rpartition("/")[0]
         if folder not in self.folders:
-            with disk_errors("make a folder", folder):
+            names = path.split("/")
+            with disk_errors("make a folder", found.parent):
                 for count in range(1, len(names)):  # the root itself is never made again once it is gone
                     Path(self.root, *names[:count]).mkdir(exist_ok=True)
             self.folders.add(folder)
@@ -98,12 +99,9 @@ class TargetFolder:
 
     def files(self) -> dict[str, int]:
         """Return the sizes of all files that are there, by path below the target."""
-        found = {}
+        found: dict[str, int] = {}
         with disk_errors("list", self.root):
-            for folder, _, names in os.walk(self.root):
-                for name in names:
-                    path = Path(folder, name)
-                    found[path.relative_to(self.root).as_posix()] = path.lstat().st_size
+            _list_sizes(self.root, "", found)
         return found
 
     def publish(self, receipt: bytes, stages: Sequence[Sequence[str]], mode: int | None) -> None:
@@ -128,6 +126,20 @@ class TargetFolder:
             raise
         with disk_errors("make durable", self.path):
             sync_path(os.path.dirname(self.path))  # noqa: PTH120 (a path that is absolute)
+
+
+def _list_sizes(folder: str, below: str, found: dict[str, int]) -> None:
+    """Add the sizes of the files in a folder and below, as the entries of the folders tell them: of links, their own.
+
+    A folder may have a hundred thousand files, for which objects of paths would take longer than the disk does.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = f"{below}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                _list_sizes(entry.path, f"{path}/", found)
+            else:
+                found[path] = entry.stat(follow_symlinks=False).st_size
 
 
 class _Hashed(io.FileIO):

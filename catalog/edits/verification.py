@@ -31,6 +31,7 @@ from statestore.formats.errors import NotFoundError, StateStoreError, Unsupporte
 from statestore.formats.kernels.arrays import Bools, Hashes
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.state_table import RowPair
+from statestore.formats.values.without_pandas import arrow_numbers
 
 Progress = Callable[[int], None]
 _Known = Mapping[tuple[str, int], RowSums | StateStoreError]
@@ -134,8 +135,8 @@ def _as_one(edits: Sequence[StateEdit], names: Sequence[str]) -> StateEdit:
     gone, come = (_hashes(rows, names) for rows in (removed, added))
     return replace(
         edits[0],
-        removed=removed.filter(pa.array(_beyond(gone, come))).combine_chunks(),
-        added=added.filter(pa.array(_beyond(come, gone))).combine_chunks(),
+        removed=removed.filter(arrow_numbers(_beyond(gone, come))).combine_chunks(),
+        added=added.filter(arrow_numbers(_beyond(come, gone))).combine_chunks(),
     )
 
 

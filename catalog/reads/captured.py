@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from statestore.formats.values.times import format_time
+from statestore.formats.values.times import TICK, format_time
 
 if TYPE_CHECKING:
     from statestore.catalog.log.log_state import LogState
@@ -59,7 +59,9 @@ def unknown_of(spec: StoreSpec, log_state: LogState, query: Query) -> Sequence[s
 def _meets(gap: Gap, query: Query) -> bool:
     """Return whether a query asks for moments in a gap, or for the changes over it."""
     if query.mode == "state":
-        return query.as_of is not None and _since(gap) <= query.as_of < gap.until
+        # At the very moment of the version before the gap, the state is that version's.
+        asked = query.as_of
+        return asked is not None and _since(gap) // TICK < asked // TICK and asked < gap.until
     if query.mode == "changes" and query.start_time is None and query.end_time is None:
         first, last = query.start_version, query.end_version
         return (first is None or first <= gap.commit) and (last is None or gap.commit <= last)
@@ -86,5 +88,5 @@ def gap_in_words(gap: Gap, captured: Captured) -> str:
         gone = f"{one} {gap.first} was gone before it"
     else:
         gone = f"{several} {gap.first} to {gap.last} were gone before they"
-    since = "before" if gap.since is None else f"from {format_time(gap.since)} until"
-    return f"{gone} could be captured, and nothing is known of the state {since} {format_time(gap.until)}"
+    when = "before" if gap.since is None else f"after {format_time(gap.since)} and before"
+    return f"{gone} could be captured, and nothing is known of the state {when} {format_time(gap.until)}"

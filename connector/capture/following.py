@@ -183,7 +183,8 @@ def _events_of(found: CapturedVersion) -> Iterator[CaptureEvent]:
 
 
 def _may_pass(error: StateStoreError) -> bool:
-    """Return whether an error may be another one, or none, at a later look: what cannot be reached, or is not there."""
-    if isinstance(error, StorageError):
+    """Return whether an error may be another one, or none, at a later look: what cannot be reached, is not there, or
+    changed while it was read."""
+    if isinstance(error, StorageError) or error.code in (ErrorCode.NO_ACCESS, ErrorCode.KAFKA_LOG_CHANGED):
         return True
     return isinstance(error, NotFoundError) and error.code not in (ErrorCode.TABLE_NOT_FOUND, ErrorCode.TIME_NOT_KEPT)

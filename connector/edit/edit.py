@@ -38,6 +38,7 @@ from statestore.formats.table_columns import checked_filters
 from statestore.formats.values.canonical import ErrorPath, canonical, nullable, of_scalars
 from statestore.formats.values.filters import Filter, mask, parse_filters
 from statestore.formats.values.types import conform
+from statestore.formats.values.without_pandas import bools, without_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -344,7 +345,7 @@ class StateRows:
             begin = 0
             for batch in state.now.to_batches():
                 passing = mask(query.filters, batch)
-                here = np.arange(batch.num_rows) if passing is None else np.flatnonzero(np.asarray(passing))
+                here = np.arange(batch.num_rows) if passing is None else np.flatnonzero(bools(without_nulls(passing)))
                 rows.append(begin + here)
                 begin += batch.num_rows
             chosen = np.concatenate(rows)

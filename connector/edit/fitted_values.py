@@ -49,7 +49,7 @@ def _fitted(column: pa.Array, field: pa.Field, state: str, connection: duckdb.Du
     _check_shape(column.type, kind, what)
     try:
         connection.register(GIVEN, pa.table({"value": column}))
-        connection.register(WANTED, pa.table({"value": pa.array([], kind)}))
+        connection.register(WANTED, pa.table({"value": pa.nulls(0, kind)}))
         found, cast = _cast_by_duckdb(connection, kind)
     except duckdb.Error as error:
         said = str(error).partition("\n")[0]

@@ -18,7 +18,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.values.comparison import has_floats
-from statestore.formats.values.without_pandas import arrow_numbers
+from statestore.formats.values.without_pandas import arrow_numbers, bools, numbers_or_zero
 
 Path = tuple[str, ...]
 
@@ -127,9 +127,10 @@ def with_one_zero(column: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null() if column.null_count else None)
     if not pa.types.is_floating(kind):
         return column
-    values = column.to_numpy(zero_copy_only=False) + kind.to_pandas_dtype()(0)
+    values = numbers_or_zero(column)
+    values += values.dtype.type(0)
     values[np.isnan(values)] = np.nan
-    return pa.array(values, kind, mask=np.asarray(column.is_null()))
+    return arrow_numbers(values, bools(column.is_null()))
 
 
 def _check_new(state: EditedState, rows: pa.Table) -> None:

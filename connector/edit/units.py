@@ -27,7 +27,7 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return a column as one array."""
     if isinstance(column, pa.Array):
         return column
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.array([], column.type), *column.chunks])
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
 
 
 def in_pieces(rows: pa.Table, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> pa.Table:

@@ -31,12 +31,18 @@ def joined_parts(parts: Sequence[Part], rows: int) -> Cells:
         if isinstance(part, Cells):
             columns.append(column_of_cells(part))
         elif part:
-            columns.append(pa.scalar(part, pa.large_binary()))
+            columns.append(_scalar(part))
     if not columns or is_shared:
         return repeated(b"".join(part for part in parts if isinstance(part, bytes)), rows)
     if len(columns) == 1:
         return cells_of(columns[0])
-    return cells_of(pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary())))
+    return cells_of(pc.binary_join_element_wise(*columns, _scalar(b"")))
+
+
+def _scalar(value: bytes) -> pa.Scalar:
+    """Return bytes as a scalar; `pyarrow.scalar` loads pandas, which takes a third of a second."""
+    ends = pa.py_buffer(np.array([0, len(value)], np.int64))
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(value)])[0]
 
 
 def sizes_of(parts: Sequence[Part], rows: int) -> Ints:

@@ -24,6 +24,7 @@ from statestore.formats.kafka.changelogs.new_records import (
     places_of_text,
     text_of_places,
 )
+from statestore.formats.kafka.changelogs.record_log import keyed
 from statestore.formats.kafka.columns.store_form import StoreKind
 from statestore.formats.written import PUT, REMOVE, WRITE, WRITTEN_AT, Written
 
@@ -39,7 +40,8 @@ class NewPart:
 
     @property
     def rows(self) -> int:
-        return self.new.records.num_rows
+        found: int = self.new.records.num_rows
+        return found
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,21 @@ class ChangelogWritten(Written):
     def timed(self) -> bool:
         return True
 
-    @property
-    def lacks_removals(self) -> bool:
-        return self.lost
+    def remaining(self) -> Iterator[pa.RecordBatch] | None:
+        """The keys of all records, deletes too: of a key that is not among them, compaction has left nothing.
+
+        A record of another time may have taken the place of a version that still holds, so of versioned stores no more
+        than this is known.
+        """
+        return self._keys() if self.lost else None
+
+    def _keys(self) -> Iterator[pa.RecordBatch]:
+        for log in self.at.logs:
+            for records in keyed(log):
+                batch = records.batch(READ)
+                nulls = pa.nulls(len(batch), pa.binary())
+                batch = batch.set_column(READ.index("value"), "value", nulls)
+                yield self.at.decoded(batch, LogPart(log), self.row_key).select(self.row_key)
 
     def parts(self) -> Sequence[NewPart]:
         logs = {log.partition: log for log in self.at.logs}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from statestore.formats.engine import FileFinding, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.jobs import Job, JobInput
 from statestore.formats.kafka.columns.store_kinds import row_schema
 from statestore.formats.kafka.directory.applications import Application, StorePartition, find_applications
@@ -182,6 +182,47 @@ class ApplicationSource(Source):
         found = [*self.application.problems, *notices_of(self.application, chosen)]
         # Without the option, the read of a database without table files is an error that says more.
         return [each for each in found if self.settings.allow_unflushed or not each.endswith(NO_TABLE_FILE)]
+
+    def moment(self, state: str, before: Version | None) -> tuple[Version, tuple[int, int] | None] | None:
+        """The store as it was closed: its number is the sum of the offsets behind those that its partitions have
+        applied, its time that of its newest table file. All between two such states cannot be read.
+
+        Raises NotFoundError ROWS_NOT_FLUSHED for a store that may be running, TIME_NOT_KEPT without its offsets;
+        UnsupportedError CAPTURE_UNSUPPORTED for windows and sessions, whose segments go by themselves.
+        """
+        store, where = self.store(state), f"store {state} of {self.path}"
+        if store.kind.segmented or state != store.name:
+            raise UnsupportedError(
+                ErrorCode.CAPTURE_UNSUPPORTED,
+                f"{where}: found a store of kind {store.kind.name}; of a directory, stores without segments of time "
+                "are captured. Capture the changelog of this one",
+            )
+        if any(each.is_global for each in store.partitions):
+            raise UnsupportedError(
+                ErrorCode.CAPTURE_UNSUPPORTED,
+                f"{where}: a global store has no changelog, whose offsets a capture goes by; capture its input topic",
+            )
+        notices = notices_of(self.application, store.partitions)
+        if notices:
+            raise NotFoundError(
+                ErrorCode.ROWS_NOT_FLUSHED,
+                f"{where}: {notices[0]}. A directory is captured when its application is closed; capture the changelog "
+                "beside it",
+            )
+        facts = self.facts(state)
+        offsets = {place: offset for each in facts for place, offset in each.offsets.changelog.items()}
+        if None in offsets.values() or not all(each.offsets.changelog for each in facts):
+            raise NotFoundError(
+                ErrorCode.TIME_NOT_KEPT, f"{where}: the offsets of its changelog are not known; capture the changelog"
+            )
+        flushed = [each.newest_table for found in facts for each in found.databases if each.newest_table is not None]
+        if not flushed:
+            return None
+        number = sum(offset + 1 for offset in offsets.values() if offset is not None)
+        shown = json.dumps({f"{topic}-{partition}": offset for (topic, partition), offset in sorted(offsets.items())})
+        first = 0 if before is None else before.number + 1
+        version = Version(number, max(flushed) * 1000, facts={"offsets": shown})
+        return version, (first, number - 1) if first < number else None
 
     def size(self, state: str) -> StateSize:
         """Sizes from the files. Rows are unknown: RocksDB only estimates their number, and deletions mislead it."""

@@ -35,6 +35,7 @@ _KINDS = {
     stat.S_IFBLK: "a block device",
 }
 _CHUNK = 1 << 24
+_COMPARED = 1 << 20
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
@@ -104,6 +105,24 @@ def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes
     finally:
         os.close(descriptor)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def same_content(path: str, other: str) -> bool:
+    """Return whether two regular files have the same bytes, or there is nothing at both paths; False also for files
+    that cannot be read."""
+    with contextlib.ExitStack() as opened:
+        try:
+            files = [opened.enter_context(stream_regular(each)) for each in (path, other)]
+            if os.path.sameopenfile(*(file.fileno() for file in files)):
+                return True
+            while True:
+                parts = [file.read(_COMPARED) for file in files]
+                if parts[0] != parts[1] or not parts[0]:
+                    return parts[0] == parts[1]
+        except FileNotFoundError:
+            return not os.path.lexists(path) and not os.path.lexists(other)
+        except (OSError, StateStoreError):
+            return False
 
 
 def map_regular(path: str | os.PathLike[str]) -> pa.Buffer:

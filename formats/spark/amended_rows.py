@@ -31,7 +31,7 @@ from statestore.formats.spark.providers.replay import Overlay, overlay_of
 from statestore.formats.spark.state_at import CheckpointAt
 from statestore.formats.spark.state_difference import are_zips, differing_rows
 from statestore.formats.state_table import RowPair
-from statestore.formats.values.without_pandas import arrow_numbers, bools
+from statestore.formats.values.without_pandas import arrow_numbers, bools, numbers
 
 
 def amended_rows(
@@ -86,7 +86,7 @@ def _other(mine: Overlay, theirs: Overlay) -> pa.LargeBinaryArray:
     """The keys of ``mine`` whose newest change is not that of ``theirs``."""
     at = pc.index_in(mine.keys, value_set=theirs.keys)
     known = ~bools(pc.is_null(at))
-    place = np.asarray(at.filter(arrow_numbers(known)).to_numpy(zero_copy_only=False), np.int64)
+    place = numbers(at.filter(arrow_numbers(known))).astype(np.int64)
     same: Bools = known.copy()
     same[known] = mine.kind[known] == theirs.kind[place]
     same[known] &= bools(pc.equal(mine.values.filter(arrow_numbers(known)), theirs.values.take(arrow_numbers(place))))
@@ -97,7 +97,7 @@ def _rows(partition: Partition, newest: Overlay, keys: pa.LargeBinaryArray) -> p
     """The rows (key, value) that the state has of these keys: by their records, or looked up."""
     at = pc.index_in(keys, value_set=newest.keys)
     known = np.flatnonzero(~bools(pc.is_null(at)))
-    place = np.asarray(at.take(arrow_numbers(known)).to_numpy(), np.int64)
+    place = numbers(at.take(arrow_numbers(known))).astype(np.int64)
     kind = np.full(len(keys), MERGE, np.uint8)
     kind[known] = newest.kind[place]
     if not (kind == MERGE).any():

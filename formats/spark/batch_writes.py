@@ -6,7 +6,7 @@ added to a list which it did not write anew are appended to what the list had be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,9 @@ from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.kernels.compiled_use import load_if_it_pays
+from statestore.formats.places.folder import PARALLEL_REQUESTS
+from statestore.formats.places.reading_threads import in_order
+from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
 from statestore.formats.spark.checkpoint.spark_schema import renamed
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
@@ -27,7 +30,6 @@ from statestore.formats.spark.providers.bulk_replay import changes_kept, fitted,
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT
 from statestore.formats.spark.providers.partition_load import (
     Partition,
-    has_change_file,
     hashes_of_keys,
     open_partition,
     uid_of,
@@ -44,11 +46,14 @@ _WRITES = np.full(256, -1, np.int8)
 _WRITES[[PUT, DELETE, MERGE]] = PUT_ROWS, REMOVE, APPEND
 
 
+_MOST_BYTES = 1 << 20  # of files of changes that are read together
+
+
 @dataclass(frozen=True)
 class WritesPart:
-    """The writes of a batch to one partition."""
+    """The writes of a batch to some partitions with small files of changes, or to one."""
 
-    partition: int
+    partitions: tuple[int, ...]
 
     @property
     def rows(self) -> None:
@@ -57,10 +62,10 @@ class WritesPart:
 
 @dataclass(frozen=True)
 class BatchWrites(Written):
-    """The writes of a batch to ``partitions``; ``at`` is the state as of the batch."""
+    """The writes of a batch; ``at`` is the state as of it."""
 
     at: CheckpointAt
-    partitions: tuple[int, ...]
+    pieces: tuple[WritesPart, ...]
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -69,14 +74,23 @@ class BatchWrites(Written):
         return row_key(view) or (("key",) if view.listed else ("key", NUMBER.name))
 
     def parts(self) -> Sequence[WritesPart]:
-        return [WritesPart(number) for number in self.partitions]
+        return self.pieces
 
     def rows(self, part: WritesPart) -> Iterator[pa.RecordBatch]:
+        first, *others = part.partitions
+        if not others:
+            yield from self._of_partition(first)
+            return
+        threads = 1 if self.at.checkpoint.root.is_local else PARALLEL_REQUESTS
+        for found in in_order(lambda number: list(self._of_partition(number)), part.partitions, threads):
+            yield from found
+
+    def _of_partition(self, number: int) -> Iterator[pa.RecordBatch]:
         checkpoint, view = self.at.checkpoint, self.at.state_view
         numbered = number_within_key(view)
         names = [field.name for field in state_fields(view)] + ([numbered] if numbered else [])
-        decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), names, partition=part.partition)
-        partition = open_partition(checkpoint, view.store, part.partition, view.family.name)
+        decoder = decoder_of(checkpoint, view, row_form(checkpoint, view), names, partition=number)
+        partition = open_partition(checkpoint, view.store, number, view.family.name)
         for newest in _newest(partition):
             for some in rows_in_batches(newest, np.arange(len(newest.kind))):
                 yield _batch(decoder, newest, some)
@@ -108,19 +122,41 @@ def writes_of(at: CheckpointAt, before: Batch | None) -> BatchWrites | None:
         or store.at(before).partitions != store.partitions
     ):
         return None
-    partitions = (
-        open_partition(at.checkpoint, store, number, at.state_view.family.name) for number in store.partitions
-    )
-    if not all(has_change_file(each, batch.version, uid_of(each, batch.uids)) for each in partitions):
-        return None
-    return BatchWrites(at, store.partitions)
+    at.checkpoint.list_partitions(store, store.partitions)
+    sizes = {}
+    for number in store.partitions:
+        file = _change_file(open_partition(at.checkpoint, store, number, at.state_view.family.name))
+        if file is None:
+            return None
+        sizes[number] = file.size
+    return BatchWrites(at, tuple(_pieces(sizes)))
+
+
+def _pieces(sizes: Mapping[int, int]) -> Iterator[WritesPart]:
+    """Yield the partitions, those with small files of changes together; ``sizes`` are those of the files."""
+    together: list[int] = []
+    size = 0
+    for number, own in sizes.items():
+        if together and size + own > _MOST_BYTES:
+            yield WritesPart(tuple(together))
+            together, size = [], 0
+        together.append(number)
+        size += own
+    if together:
+        yield WritesPart(tuple(together))
+
+
+def _change_file(partition: Partition) -> DataFile | None:
+    """The delta or changelog of the checkpoint's batch."""
+    batch = partition.checkpoint.batch
+    return partition.change_files.get((batch.version, uid_of(partition, batch.uids)))
 
 
 def _newest(partition: Partition) -> Iterator[Overlay]:
     """Yield the newest change of each key in the file of changes; those of some keys at a time if they are many."""
     checkpoint = partition.checkpoint
     version, uid = checkpoint.batch.version, uid_of(partition, checkpoint.batch.uids)
-    if (file := partition.change_files.get((version, uid))) is not None:
+    if (file := _change_file(partition)) is not None:
         load_if_it_pays(file.size)
 
     def overlay(part: HashPass) -> Overlay:

@@ -21,6 +21,7 @@ from statestore.formats.spark.checkpoint.spark_schema import BINARY, VOID, Field
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.key_lookup import SESSION_START, is_session
+from statestore.formats.values.without_pandas import arrow_scalar, bools, without_nulls
 
 _ALONE = (
     "stateStoreSave",
@@ -146,7 +147,8 @@ def check_buffers(name: str, operator: Operator, state_view: StateView, before: 
     for number, field in enumerate(state_view.value.fields):
         if field.type != BINARY or field.name.partition("_")[0] != _BUFFER:
             continue
-        changed = pc.not_equal(pc.struct_field(before, [number]), pc.struct_field(after, [number])).fill_null(True)
+        differs = pc.not_equal(pc.struct_field(before, [number]), pc.struct_field(after, [number]))
+        changed = pc.coalesce(differs, pc.is_null(differs))
         if pc.any(changed).as_py():
             raise refused(
                 f"state {name}: value.{field.name} is the buffer of an aggregate that only Spark can compute, and the "
@@ -170,9 +172,9 @@ def late_rows(state_view: StateView, rows: pa.Table, watermark_ms: int) -> Bools
     late = np.zeros(rows.num_rows, np.bool_)
     if not watermark_ms:
         return late
-    limit = watermark_ms * 1000
+    limit = arrow_scalar(watermark_ms * 1000, pa.int64())
     for times in _event_times(state_view, rows):
-        late |= np.asarray(pc.less_equal(times, limit).fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+        late |= bools(without_nulls(pc.less_equal(times, limit)))
     return late
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.formats.engine import (
@@ -46,6 +47,7 @@ from statestore.formats.spark.state_rows import (
 )
 from statestore.formats.spark.state_size import rows_of
 from statestore.formats.values.filters import Filter, mask
+from statestore.formats.values.without_pandas import arrow_numbers
 
 _OF_ROCKSDB = ("zip", "table")
 
@@ -197,7 +199,9 @@ class CheckpointAt(StateAt):
         partitions = (*store.partitions, *store.absent) if snapshot is None else (snapshot[1],)
         pruning = tuple(item for item in filters if item.column == PARTITION.name)
         if pruning:
-            numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=[PARTITION.name])
+            numbers = pa.RecordBatch.from_arrays(
+                [arrow_numbers(np.array(partitions, np.int32))], names=[PARTITION.name]
+            )
             selected = mask(pruning, numbers)
             partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
         hashes = placement_hashes(self.checkpoint, self.state_view, filters)

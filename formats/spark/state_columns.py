@@ -95,7 +95,6 @@ def decoder_of(
     folder = checkpoint.root.at("state", state_view.operator_id) if partition is None else None
     folder = folder or checkpoint.folder(state_view.store, int(partition or 0))
     place = f"{folder.path} as of batch {checkpoint.batch.batch_id}"
-    numbered = columns is not None and NUMBER.name in columns
     return Decoder(
         state_view,
         form,
@@ -105,7 +104,7 @@ def decoder_of(
         wanted,
         frozenset(unsafe),
         place,
-        numbered,
+        numbered=columns is not None and NUMBER.name in columns,
     )
 
 

@@ -29,6 +29,7 @@ from statestore.formats.spark.providers.partition_load import Partition, family_
 from statestore.formats.spark.providers.rocksdb_provider import family_range, zip_difference
 from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.providers.zip_files import read_zip
+from statestore.formats.values.without_pandas import without_nulls
 
 
 def changes_between(
@@ -178,7 +179,7 @@ def _compared(
     after = pa.concat_batches([NOTHING, *(rows for _, rows in new)])
     for number, rows in new:
         positions = pc.index_in(rows.column(0), before.column(0))
-        same = pc.equal(rows.column(1), before.column(1).take(positions)).fill_null(False)
+        same = without_nulls(pc.equal(rows.column(1), before.column(1).take(positions)))
         if rows.num_rows and not pc.all(same).as_py():
             yield number, changes_of(PUT, rows.filter(pc.invert(same)))
     for number, rows in old:

@@ -42,7 +42,7 @@ from statestore.formats.spark.state_encoding import (
 )
 from statestore.formats.spark.state_rows import state_decoder
 from statestore.formats.values.exact_cast import cast_exactly
-from statestore.formats.values.without_pandas import arrow_numbers, bools
+from statestore.formats.values.without_pandas import arrow_numbers, bools, numbers
 
 _SAMPLED = 2000
 """Rows of a partition whose keys are compared with the rule that places new ones: more would cost more than an edit."""
@@ -177,7 +177,7 @@ def _owners(
     if len(keys) == rows.num_rows:
         return np.arange(len(keys))
     each = encode_keys_in(checkpoint, view, rows, places_of(checkpoint, view, rows) if places is None else places)
-    return np.asarray(pc.index_in(each.copied(corrupt_row), value_set=keys).to_numpy(), np.int64)
+    return numbers(pc.index_in(each.copied(corrupt_row), value_set=keys)).astype(np.int64)
 
 
 def _added_in(added: _Stored, partition: int) -> _Stored:
@@ -357,7 +357,7 @@ def _searched(
         raise refused(f"{lost} rows that the edit removes or changes are stored in no partition; {ANEW}")
     if known.null_count:
         raise unplaced
-    of_come = place[np.asarray(known.to_numpy(zero_copy_only=False), np.int64)]
+    of_come = place[numbers(known)]
     return _Keyed(removed, gone.owner, place, gone.keys), _Stored(added, come.owner, of_come, come.keys, come.values)
 
 

@@ -65,6 +65,7 @@ from statestore.formats.spark.rows.value_encoding import null_mask, with_one_zer
 from statestore.formats.spark.state_columns import may_lack_values, recorded_encoder
 from statestore.formats.spark.state_rows import is_avro
 from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.without_pandas import numbers
 from statestore.formats.values.xxh64 import xxh64_strings
 
 _ONE_NULL = StructOf((Field("value", VOID),))
@@ -202,7 +203,7 @@ def _column(state_view: StateView, rows: pa.Table | pa.RecordBatch, number: int)
     if isinstance(found, pa.ChunkedArray):
         found = found.combine_chunks()
     if isinstance(found, pa.ChunkedArray):
-        found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
+        found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.nulls(0, found.type)
     if found.type.equals(field.type):
         return found
     shown = unique_fields(pa.schema([field])).field(0).type
@@ -342,7 +343,7 @@ def _once(encoded: EncodedKeys) -> tuple[EncodedKeys, Ints]:
     hashes = np.sort(xxh64_strings(*encoded.keys.content()))
     if not (hashes[1:] == hashes[:-1]).any():  # a third of the time of the dictionary
         return encoded, np.arange(len(encoded.keys))
-    owner = column_of_cells(encoded.keys).dictionary_encode().indices.to_numpy().astype(np.int64)
+    owner = numbers(column_of_cells(encoded.keys).dictionary_encode().indices).astype(np.int64)
     first = np.unique(owner, return_index=True)[1]
     return EncodedKeys(encoded.partition[first], encoded.keys.select(first)), owner
 

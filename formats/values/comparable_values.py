@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.without_pandas import arrow_numbers, bools, numbers, numbers_or_zero
 
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
@@ -32,7 +32,7 @@ def comparable(column: pa.Array, *, by_bits: bool = False, in_order: bool = Fals
     if pa.types.is_dictionary(kind):
         return comparable(column.dictionary_decode(), by_bits=by_bits, in_order=in_order, one_nan=one_nan)
     if column.offset:
-        column = column.take(pa.array(np.arange(len(column))))
+        column = column.take(arrow_numbers(np.arange(len(column))))
     if pa.types.is_null(kind):
         return column.cast(pa.int8())
     if pa.types.is_floating(kind):
@@ -82,19 +82,19 @@ def _is_wide(kind: pa.DataType) -> bool:
 
 def _as_binary(column: pa.Array) -> pa.Array:
     width = column.type.bit_width // 8
-    offsets = pa.array(np.arange(len(column) + 1, dtype=np.int32) * np.int32(width))
-    buffers = [column.buffers()[0], offsets.buffers()[1], column.buffers()[1]]
+    offsets = pa.py_buffer(np.arange(len(column) + 1, dtype=np.int32) * np.int32(width))
+    buffers = [column.buffers()[0], offsets, column.buffers()[1]]
     return pa.Array.from_buffers(pa.binary(), len(column), buffers, column.null_count)
 
 
 def _bits(column: pa.Array, *, one_zero: bool) -> pa.Array:
     """The bits of numbers with one NaN."""
     width = column.type.bit_width
-    values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-    values = values + column.type.to_pandas_dtype()(0) if one_zero else values.copy()  # -0.0 + 0 is 0
+    values = numbers_or_zero(column)
+    if one_zero:
+        values += values.dtype.type(0)  # -0.0 + 0 is 0
     values[np.isnan(values)] = np.nan
-    bits = values.view(f"i{width // 8}")
-    return pa.array(bits, mask=column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else pa.array(bits)
+    return arrow_numbers(values.view(f"i{width // 8}"), bools(column.is_null()) if column.null_count else None)
 
 
 def _entries(column: pa.MapArray, *, by_bits: bool, in_order: bool, one_nan: bool) -> pa.Array:
@@ -105,15 +105,15 @@ def _entries(column: pa.MapArray, *, by_bits: bool, in_order: bool, one_nan: boo
     if in_order:
         entries = pa.StructArray.from_arrays([keys, items], names=["key", "value"])
         return pa.ListArray.from_arrays(offsets, entries, mask=_nulls(column))
-    starts = offsets.to_numpy()
+    starts = numbers(offsets)
     owner = np.searchsorted(starts, np.arange(len(keys)), side="right")
-    order = pa.array(np.lexsort((hash_keys([keys]), owner)))
+    order = arrow_numbers(np.lexsort((hash_keys([keys]), owner)))
     entries = pa.StructArray.from_arrays([keys.take(order), items.take(order)], names=["key", "value"])
     return pa.ListArray.from_arrays(offsets, entries, mask=_nulls(column))
 
 
 def _offsets(column: pa.Array) -> pa.Array:
-    return pa.array(column.offsets.to_numpy())
+    return arrow_numbers(numbers(column.offsets))
 
 
 def _nulls(column: pa.Array) -> pa.Array | None:

@@ -26,7 +26,7 @@ from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.python_times import with_parts
 from statestore.formats.values.types import normal_type
-from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, bools, without_nulls
+from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, arrow_values, bools, without_nulls
 
 Number = int | float | Decimal
 
@@ -97,10 +97,10 @@ def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa
         return _any_double(pc.cast(column, pa.float64()), [_number(value, error_path) for value in present])
     if pa.types.is_integer(column.type) and set(map(type, present)) == {int}:
         low, high = _limits(column.type)
-        return pc.is_in(column, pa.array([value for value in present if low <= value <= high], column.type))
+        return pc.is_in(column, arrow_values([value for value in present if low <= value <= high], column.type))
     if _is_number(column.type):
         limits = [_floor(_number(value, error_path), column.type) for value in present]
-        return pc.is_in(column, pa.array([limit for limit, exact in limits if exact], column.type))
+        return pc.is_in(column, arrow_values([limit for limit, exact in limits if exact], column.type))
     if pa.types.is_nested(column.type):
         _check_equality(column.type, present[0], error_path)
         wanted = [*map(canonical(error_path), present)]
@@ -117,7 +117,7 @@ def _as_set(values: Sequence[Any], error_path: ErrorPath) -> pa.Array:
     found = [convert(value) for value in values]
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         found = [_scalar(value, kind) for value in found]
-    return pa.array(found, kind)
+    return arrow_values(found, kind)
 
 
 @functools.lru_cache(maxsize=4)
@@ -147,7 +147,7 @@ def _any_struct(column: pa.Array, values: Sequence[Any]) -> Bools:
     """Test equality with one of canonical values; inside structs null equals null."""
     convert = plain(column.type, list)
     assert convert is not None
-    given = pa.array([convert(value) for value in values], column.type)
+    given = arrow_values([convert(value) for value in values], column.type)
     ours, theirs = hash_keys([column]), hash_keys([given])
     order = np.argsort(theirs, kind="stable")
     theirs = theirs[order]
@@ -244,7 +244,7 @@ def _compare_with_floor(column: pa.Array, op: str, limit: Any, exact: bool) -> p
         if op in ("=", "!="):
             return _constant(column, op == "!=")
         op = "<=" if op in ("<", "<=") else ">"
-    return _COMPARE[op](column, pa.scalar(limit, column.type))
+    return _COMPARE[op](column, arrow_scalar(limit, column.type))
 
 
 def _floor(value: Number, kind: pa.DataType) -> tuple[Any, bool]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
+from statestore.formats.values.without_pandas import arrow_numbers, bools, numbers, without_nulls
 
 Rows = npt.NDArray[np.integer[Any]]
 
@@ -90,8 +91,8 @@ def _lists_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: R
     """Compare the members of lists of equal length, all of them in one call."""
     if not (pa.types.is_list(right.type) or pa.types.is_large_list(right.type)):
         raise TypeError(f"keys of type {left.type} and {right.type} cannot be compared")
-    left_starts, lengths = _extents(left.offsets.to_numpy(), left_rows)
-    right_starts, right_lengths = _extents(right.offsets.to_numpy(), right_rows)
+    left_starts, lengths = _extents(numbers(left.offsets), left_rows)
+    right_starts, right_lengths = _extents(numbers(right.offsets), right_rows)
     equal: Bools = lengths == right_lengths
     lengths[~equal] = 0
     ends = np.cumsum(lengths)
@@ -164,6 +165,5 @@ def _integers(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def _taken_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
-    same = pc.equal(left.take(pa.array(left_rows)), right.take(pa.array(right_rows)))
-    equal: Bools = same.fill_null(False).to_numpy(zero_copy_only=False)
-    return equal
+    same = pc.equal(left.take(arrow_numbers(left_rows)), right.take(arrow_numbers(right_rows)))
+    return bools(without_nulls(same))

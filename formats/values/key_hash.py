@@ -21,6 +21,7 @@ from xxhash import xxh64_intdigest
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.values.without_pandas import bools, numbers
 from statestore.formats.values.xxh64 import U64s, xxh64_strings, xxh64_words
 
 NULL_HASH = 0x9AE16A3B2F90404F
@@ -62,7 +63,7 @@ def _hash_of_parts(parts: Sequence[U64s], rows: int) -> U64s:
 def _hash_column(column: pa.Array) -> U64s:
     hashes = _hash_values(column)
     if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        valid = bools(column.is_valid())
         hashes = np.where(valid, hashes, np.uint64(NULL_HASH))
     return hashes
 
@@ -112,7 +113,7 @@ def _hash_struct(column: pa.Array) -> U64s:
 
 
 def _hash_lists(column: pa.Array) -> U64s:
-    offsets = column.offsets.to_numpy().astype(np.int64)
+    offsets = numbers(column.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     members = _hash_column(column.values.slice(first, last - first))
     return xxh64_strings(members.view(np.uint8), (offsets - first) * 8)

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
 
 def arrow_numbers(values: npt.NDArray[Any], nulls: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return integers, doubles or booleans as a column; the memory of contiguous numbers is shared.
@@ -56,6 +58,28 @@ def arrow_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(value, kind)
 
 
+def arrow_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values of Python as a column: structs of texts, bytes and whole numbers without pandas.
+
+    Raises as `pyarrow.array`, and ValueError for texts of 2 GiB and more in all.
+    """
+    if pa.types.is_struct(kind) and kind.num_fields and all(type(value) is dict for value in values):
+        members = [arrow_values([value.get(field.name) for value in values], field.type) for field in kind]
+        return pa.StructArray.from_arrays(members, fields=list(kind))
+    types = {type(value) for value in values} - {type(None)}
+    nulls = np.array([value is None for value in values], np.bool_)
+    if (kind == pa.binary() and types <= {bytes}) or (kind == pa.string() and types <= {str}):
+        texts = arrow_bytes([value.encode() if isinstance(value, str) else value or b"" for value in values])
+        bits = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
+        return pa.Array.from_buffers(kind, len(values), [bits, *texts.buffers()[1:]])
+    if kind in _WHOLE and types <= {int}:
+        low, high = -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
+        whole = [value or 0 for value in values]
+        if low <= min(whole, default=0) and max(whole, default=0) <= high:
+            return arrow_numbers(np.array(whole, f"i{kind.bit_width // 8}"), nulls)
+    return pa.array(values, kind)
+
+
 def bools(column: pa.BooleanArray) -> npt.NDArray[np.bool_]:
     """Return booleans without nulls as numpy's. Raises ValueError where one is null."""
     if column.null_count:
@@ -76,6 +100,17 @@ def numbers(column: pa.Array) -> npt.NDArray[Any]:
     if not len(column):
         return np.empty(0, kind)
     return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * np.dtype(kind).itemsize)
+
+
+def numbers_or_zero(column: pa.Array) -> npt.NDArray[Any]:
+    """Return a copy of integers or doubles as numpy's, with zero where one is null."""
+    kind = column.type.to_pandas_dtype()
+    if not len(column) or column.null_count == len(column):
+        return np.zeros(len(column), kind)
+    found = np.frombuffer(column.buffers()[1], kind, len(column), column.offset * np.dtype(kind).itemsize).copy()
+    if column.null_count:
+        found[bools(column.is_null())] = 0
+    return found
 
 
 def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:

@@ -56,7 +56,7 @@ class PartitionEdit:
 
 def without_rows(operator_id: int, store: str, partition: int) -> PartitionEdit:
     """The edit of a partition that changes nothing."""
-    nothing = pa.array([], pa.binary())
+    nothing = pa.nulls(0, pa.binary())
     put = pa.RecordBatch.from_arrays([nothing, nothing], schema=ROW_SCHEMA)
     return PartitionEdit(operator_id, store, partition, put, nothing, 0)
 

@@ -18,7 +18,7 @@ from statestore.formats.places.kept_results import kept_result
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.crc_files import side_name
 from statestore.formats.spark.providers.kept_positions import LEAST_STORED
-from statestore.formats.spark.providers.stored_rows import KeyBounds
+from statestore.formats.spark.providers.stored_rows import KeyBounds, whole_keys
 from statestore.formats.values.without_pandas import arrow_numbers
 
 _MOST_KEYS = 2000
@@ -35,9 +35,9 @@ def kept_rows(
 
     None: these files or ranges are not for this way. Raises the errors of ``read``.
     """
-    keys = tuple(first for first, stop in ranges if first is not None and stop == first + b"\0")
-    fits = 0 < len(keys) == len(ranges) <= _MOST_KEYS and sum(each.size for each in files) >= LEAST_STORED
-    if not fits or not folder.is_local or is_verification():
+    keys = whole_keys(ranges)
+    fits = 0 < len(ranges) <= _MOST_KEYS and sum(each.size for each in files) >= LEAST_STORED
+    if keys is None or not fits or not folder.is_local or is_verification():
         return None
 
     def held() -> tuple[Sequence[pa.RecordBatch], int]:

@@ -135,7 +135,7 @@ def rows_of_keys(partition: Partition, keys: pa.Array) -> pa.RecordBatch:
     else:
         asked: list[bytes] = sorted(set(keys.to_pylist()))
         found = stored_rows(partition, _batch, key_ranges=[(key, key + b"\0") for key in asked]) if asked else iter(())
-    return pa.concat_batches([pa.RecordBatch.from_arrays([pa.array([], pa.binary())] * 2, schema=ROW_SCHEMA), *found])
+    return pa.concat_batches([pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())] * 2, schema=ROW_SCHEMA), *found])
 
 
 def _listed_again(partition: Partition) -> Partition:
@@ -223,10 +223,12 @@ def _merged_rows(
     whole = hashes or HashRange(hashes_of_keys(partition.store))
 
     def changes(kept: HashRange = whole) -> Iterator[Changes]:
-        read = partial(_changes_in, partition, plan.changes, family_id)
+        read = partial(_changes_in, partition, family_id)
         form = family_id, checkpoint.has_checksums
         found = (
-            read() if key_ranges is None else changes_in_ranges(partition.folder, plan.changes, read, form, key_ranges)
+            read(plan.changes)
+            if key_ranges is None
+            else changes_in_ranges(partition.folder, plan.changes, read, form, key_ranges)
         )
         yield from (changes_kept(kept, change) for change in found)
 
@@ -314,7 +316,7 @@ def _keys_of(partition: Partition, file: DataFile, family: _FamilyOf) -> Iterato
     if family_id is None and partition.store.has_families:
         return
     if file.kind in CHANGES:
-        yield from (changes.keys for changes in _changes_in(partition, [file], family_id))
+        yield from (changes.keys for changes in _changes_in(partition, family_id, [file]))
     else:
         yield from _base(partition, file, family_id, lambda rows: cells_of(rows.column(0)), None, None)
 
@@ -545,7 +547,7 @@ def _base_of(partition: Partition, version: int, uid: str | None) -> DataFile | 
         return None
 
 
-def _changes_in(partition: Partition, files: Sequence[DataFile], family_id: int | None) -> Iterator[Changes]:
+def _changes_in(partition: Partition, family_id: int | None, files: Sequence[DataFile]) -> Iterator[Changes]:
     """The changes of files to the family; keys of deletions are verified and returned without their checksums."""
     for run in change_runs(partition.folder, files):
         for own in _own_changes(partition, run, family_id):

@@ -23,6 +23,7 @@ from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.rocksdb.rows import BATCH_ROWS, ROW_SCHEMA
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, change_kernels
+from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, bools, numbers
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 _BATCH_BYTES = 256 << 20
@@ -89,7 +90,7 @@ class Replay:
         self._unmet[positions[merges]] = False
         kept = np.ones(batch.num_rows, np.bool_)
         kept[rows] = False
-        left = [batch.filter(pa.array(kept))]
+        left = [batch.filter(arrow_numbers(kept))]
         return [*left, _merged(batch, rows[merges], positions[merges], self._overlay)] if merges.any() else left
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -113,7 +114,7 @@ def rows_in_batches(overlay: Overlay, rows: Ints) -> Iterator[Ints]:
 def parts_of(change: Changes | None) -> Parts:
     """(kinds, keys, values) of changes; empty for None."""
     if change is None:
-        nothing = pa.array([], pa.large_binary())
+        nothing = pa.nulls(0, pa.large_binary())
         return np.empty(0, np.uint8), nothing, nothing
     keys, values = change.keys.copied(corrupt_row), change.values.copied(corrupt_row)
     return change.kind, keys.cast(pa.large_binary()), values.cast(pa.large_binary())
@@ -139,7 +140,7 @@ def _newest(parts: list[Parts], delimiter: bytes) -> Parts:
     if not live.any():
         if len(base) == len(kind):  # each key occurs once: base is every row in order
             return kind, keys, values
-        return kind[base], distinct, values.take(pa.array(base))
+        return kind[base], distinct, values.take(arrow_numbers(base))
     return _folded_merges(kind, values, group, base, live, distinct, delimiter)
 
 
@@ -148,7 +149,7 @@ def _grouped(keys: pa.LargeBinaryArray) -> tuple[Ints, pa.LargeBinaryArray]:
     kernels = change_kernels()
     if kernels is None or not len(keys):
         coded = keys.dictionary_encode()
-        return coded.indices.to_numpy().astype(np.int64), coded.dictionary
+        return numbers(coded.indices).astype(np.int64), coded.dictionary
     spans = cells_of(keys)
     slots = np.full(1 << (2 * len(keys)).bit_length(), -1, np.int64)
     group = np.empty(len(keys), np.int64)
@@ -157,7 +158,7 @@ def _grouped(keys: pa.LargeBinaryArray) -> tuple[Ints, pa.LargeBinaryArray]:
         return group, keys
     first = np.empty(count, np.int64)
     first[group[::-1]] = np.arange(len(keys))[::-1]
-    return group, keys.take(pa.array(first))
+    return group, keys.take(arrow_numbers(first))
 
 
 def _folded_merges(
@@ -174,8 +175,8 @@ def _folded_merges(
     rows = np.flatnonzero(live)
     rows = rows[np.argsort(group[rows], kind="stable")]
     counts = np.bincount(group[rows], minlength=len(keys))
-    operands = pa.LargeListArray.from_arrays(pa.array(ends_of(counts)), values.take(pa.array(rows)))
-    folded = pc.binary_join(operands, pa.scalar(delimiter, pa.large_binary()))
+    operands = pa.LargeListArray.from_arrays(arrow_numbers(ends_of(counts)), values.take(arrow_numbers(rows)))
+    folded = pc.binary_join(operands, arrow_scalar(delimiter, pa.large_binary()))
     kinds = np.where(base < 0, np.uint8(MERGE), np.where(counts > 0, np.uint8(PUT), np.uint8(DELETE)))
     return kinds.astype(np.uint8), keys, folded
 
@@ -199,28 +200,28 @@ def changed_rows(keys: pa.BinaryArray, overlay: Overlay) -> tuple[Ints, Ints]:
     entries = np.searchsorted(sorted_hashes, hashes)
     rows = np.flatnonzero(sorted_hashes[np.minimum(entries, len(sorted_hashes) - 1)] == hashes)
     positions = order[entries[rows]]
-    same = pc.equal(keys.take(pa.array(rows)).cast(pa.large_binary()), overlay.keys.take(pa.array(positions)))
+    same = pc.equal(keys.take(arrow_numbers(rows)).cast(pa.large_binary()), overlay.keys.take(arrow_numbers(positions)))
     if pc.all(same).as_py() is not False:  # for no rows it is null
         return rows, positions
     # Two keys have one hash. Chance does not produce that, but an attacker could.
-    index = pc.index_in(keys.cast(pa.large_binary()), overlay.keys).fill_null(-1).to_numpy().astype(np.int64)
-    rows = np.flatnonzero(index >= 0)
-    return rows, index[rows]
+    index = pc.index_in(keys.cast(pa.large_binary()), overlay.keys)
+    found = pc.is_valid(index)
+    return np.flatnonzero(bools(found)), numbers(index.filter(found)).astype(np.int64)
 
 
 def _merged(batch: pa.RecordBatch, rows: Ints, positions: Ints, overlay: Overlay) -> pa.RecordBatch:
     """The base's values of these rows, with the overlay's merges appended."""
-    before = batch.column("value").take(pa.array(rows))
-    after = overlay.values.take(pa.array(positions)).cast(pa.binary())
-    joined = pc.binary_join_element_wise(before, after, pa.scalar(overlay.delimiter, pa.binary()))
-    return pa.RecordBatch.from_arrays([batch.column("key").take(pa.array(rows)), joined], schema=ROW_SCHEMA)
+    before = batch.column("value").take(arrow_numbers(rows))
+    after = overlay.values.take(arrow_numbers(positions)).cast(pa.binary())
+    joined = pc.binary_join_element_wise(before, after, arrow_scalar(overlay.delimiter, pa.binary()))
+    return pa.RecordBatch.from_arrays([batch.column("key").take(arrow_numbers(rows)), joined], schema=ROW_SCHEMA)
 
 
 def _rows(overlay: Overlay, rows: Ints) -> pa.RecordBatch:
     first, last = int(rows[0]), int(rows[-1])
     whole = last - first + 1 == len(rows)  # true if the rows are contiguous, because they ascend
     columns = [
-        (column.slice(first, len(rows)) if whole else column.take(pa.array(rows))).cast(pa.binary())
+        (column.slice(first, len(rows)) if whole else column.take(arrow_numbers(rows))).cast(pa.binary())
         for column in (overlay.keys, overlay.values)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)

@@ -16,7 +16,7 @@ from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
-from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, bools
+from statestore.formats.values.without_pandas import arrow_numbers, arrow_scalar, arrow_values, bools
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,16 @@ def changes_of_keys(changes: Changes, keys: pa.BinaryArray, ranges: Sequence[Key
     return Changes(changes.kind[kept], changes.keys.select(kept), changes.values.select(kept))
 
 
+def whole_keys(ranges: Sequence[KeyBounds]) -> tuple[bytes, ...] | None:
+    """Return the keys of ranges each of which is of a single key; None where there are others."""
+    keys = tuple(first for first, stop in ranges if first is not None and stop == first + b"\0")
+    return keys if len(keys) == len(ranges) else None
+
+
 def _within(keys: pa.Array, ranges: Sequence[KeyBounds]) -> pa.BooleanArray:
-    single = [first for first, stop in ranges if first is not None and stop == first + b"\0"]
-    if len(ranges) > 1 and len(single) == len(ranges):
-        return pc.is_in(keys, value_set=pa.array(single, keys.type))
+    single = whole_keys(ranges)
+    if len(ranges) > 1 and single is not None:
+        return pc.is_in(keys, value_set=arrow_values(single, keys.type))
     if len(ranges) > MANY_RANGES:  # comparing with each range would cost more than it saves
         ranges = [(ranges[0][0], ranges[-1][1])]
     nothing = arrow_numbers(np.zeros(len(keys), np.bool_))

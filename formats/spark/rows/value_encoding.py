@@ -22,7 +22,7 @@ from statestore.formats.spark.checkpoint.spark_schema import (
 )
 from statestore.formats.spark.checkpoint.state_errors import not_editable, refused
 from statestore.formats.spark.rows.value_columns import DECIMAL_BYTES, NANOS
-from statestore.formats.values.without_pandas import arrow_numbers, bools
+from statestore.formats.values.without_pandas import arrow_numbers, bools, without_nulls
 
 REPLACEMENT_CHARACTER = "\ufffd"
 """The sign that is shown for bytes that are no UTF-8."""
@@ -91,8 +91,7 @@ def of_bytes(unscaled: npt.NDArray[np.uint8], size: int) -> Cells:
 
 def is_replaced(column: pa.Array) -> Bools:
     """Return where texts are shown with U+FFFD."""
-    found = pc.match_substring(column, REPLACEMENT_CHARACTER).fill_null(False)
-    return bools(found)
+    return bools(without_nulls(pc.match_substring(column, REPLACEMENT_CHARACTER)))
 
 
 def text_cells(column: pa.Array) -> Cells:

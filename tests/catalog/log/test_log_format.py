@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 from support.paths import DATA, DOCS
-from support.stores.log_entries import closure, entry, folded, plain, segment
+from support.stores.log_entries import captured_of, closure, entry, folded, plain, segment
 
 from statestore.catalog.log.entries import (
     OPERATIONS,
@@ -30,18 +30,21 @@ from statestore.catalog.log.entries import (
 from statestore.catalog.log.entry_packs import encode_pack, pack_name
 from statestore.catalog.log.frames import FRAMES
 from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_names import STORE_FILE, log_checkpoint_name
 from statestore.catalog.log.log_state import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.log.source_versions import KEPT_GAPS, CapturedLog, Gap, SourceVersion
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.log.store_spec import Captured
+from statestore.catalog.log.store_spec import Captured, StoreSpec, decode_spec, encode_spec
 from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, KEPT_APPLICATIONS, SCHEMA_WITH_SOURCES
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC
+from statestore.formats.values.types import make_schema
 
 FOLDER = DATA / "log-1"
 VERBOSE = DATA / "log-2"
 NEWEST = DATA / "log-3"
 PACKED = DATA / "log-3-packed"
+CAPTURED = DATA / "log-6"
 STORE = "0123456789abcdef0123456789abcdef"
 PAGE = DOCS / "log-format.md"
 CHANGELOG = "changelog/00000000000000000001-0123456789abcdef0123456789abcdef.changelog"
@@ -54,6 +57,33 @@ LOG = [
     entry(4, operation="expire", added=(), horizon=Horizon(1_000, 2), rows=0, stream_time=2_000),
 ]
 NEWEST_LOG = [replace(commit, store=STORE) for commit in LOG]
+CAPTURED_SPEC = StoreSpec(
+    name="counts",
+    store_id=STORE,
+    kind="versioned",
+    key=make_schema({"item": "string", "_copy": "bigint"}, "key"),
+    value=make_schema({"count": "bigint"}, "value"),
+    history_retention=None,
+    segment_interval=None,
+    serde="natural",
+    key_groups=128,
+    captured=Captured("job-1/0", "/jobs/counts", "events", "list", ("batch", "batches"), ("item",), (), ("_copy",)),
+)
+CAPTURED_LOG = [
+    NEWEST_LOG[0],
+    replace(
+        NEWEST_LOG[1],
+        transaction=("capture:job-1/0", 7),
+        changelogs=(),
+        source=SourceVersion(7, 1_700_000_000_000_000),
+    ),
+    replace(
+        NEWEST_LOG[2],
+        transaction=("capture:job-1/0", 12),
+        source=SourceVersion(12, 1_700_000_060_000_000, 1_700_000_055_000_000, '{"0":"ä"}', (8, 11)),
+    ),
+    NEWEST_LOG[3],
+]
 FOLDERS = ((FOLDER, ""), (VERBOSE, STORE), (NEWEST, STORE))
 RECORDS = [
     {"item": "curry", "price": 8.0, "timestamp": 1_000, "_tombstone": False},
@@ -195,6 +225,25 @@ def test_the_checkpoint_is_what_is_read(tmp_path: Path) -> None:
         assert load_log_state(storage).store == store
 
 
+def test_captured_store(tmp_path: Path) -> None:
+    """The description, the entries, the checkpoint of version 2 alone, and with the entry behind it."""
+    storage = LocalStorage(CAPTURED)
+    assert decode_spec(storage.read(STORE_FILE), "store.json") == CAPTURED_SPEC
+    assert [read_entry(storage, commit.version) for commit in CAPTURED_LOG] == CAPTURED_LOG
+    texts = [json.loads(storage.read(entry_name(commit.version))) for commit in CAPTURED_LOG]
+    assert [text["commit"]["format"] for text in texts] == [3, 6, 6, 3]
+    assert all(xxhash.xxh3_64_hexdigest(canonical(text["commit"]).encode()) == text["checksum"] for text in texts)
+    name = log_checkpoint_name(2)
+    alone = LocalStorage(tmp_path)
+    alone.create(name, storage.read(name))
+    for log_state, log in ((load_log_state(alone), CAPTURED_LOG[:3]), (load_log_state(storage), CAPTURED_LOG)):
+        assert plain(log_state) == folded(log)
+        assert log_state.captured == captured_of(log, KEPT_GAPS)
+        (gap,) = log_state.gaps
+        assert gap == Gap(8, 11, 1_700_000_000_000_000, 1_700_000_060_000_000, 2)
+    assert b"log-checkpoint/5" in storage.read(name)
+
+
 def test_changelog() -> None:
     batches = [batch for batch, _ in read_changelog(FOLDER / CHANGELOG, RECORD_SCHEMA)]
     assert batches == [pa.RecordBatch.from_pylist([record], RECORD_SCHEMA) for record in RECORDS]
@@ -237,6 +286,12 @@ def _write_all() -> None:
     for commit in NEWEST_LOG:
         write_entry(storage, commit)
     write_log_checkpoint(storage, log_states[3])
+    storage = LocalStorage(CAPTURED)
+    storage.create(STORE_FILE, encode_spec(CAPTURED_SPEC))
+    log_states = list(accumulate(CAPTURED_LOG, advance, initial=EMPTY))[1:]
+    for commit in CAPTURED_LOG:
+        write_entry(storage, commit)
+    write_log_checkpoint(storage, log_states[2])
     storage, log = LocalStorage(PACKED), packed_log()
     log_states = list(accumulate(log, advance, initial=EMPTY))[1:]
     write_log_checkpoint(storage, log_states[CHUNK_VERSIONS])

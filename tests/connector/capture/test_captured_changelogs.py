@@ -188,6 +188,28 @@ def test_compaction_between_captures_leaves_a_gap_and_no_wrong_state(tmp_path: P
         assert rows_of(store, version=before) == newest(topic.all[:50], False)
 
 
+def test_a_late_record_that_compaction_left_ends_no_version(tmp_path: Path) -> None:
+    """Compaction keeps the newest record by offset, which is not the version that holds."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    topic = Topic(folder, 1)
+    topic.all = topic.there = [
+        Made(0, 0, START + 10, "a", 1),
+        Made(0, 1, START + 10, "b", 2),
+        Made(1, 0, START, "c", 3),
+    ]
+    topic.write()
+    settings = {"kind": "versioned", "retention": RETENTION}
+    topic.capture(tmp_path / "w", **settings)
+    topic.all = [*topic.all, Made(0, 2, START + 5, "a", None), Made(0, 3, START + 20, "b", None)]
+    topic.all = [*topic.all, Made(0, 4, START + 30, "d", 4)]
+    topic.there = [each for each in topic.all if (each.partition, each.offset) in ((0, 2), (0, 4), (1, 0))]
+    topic.write()
+    (state,) = topic.capture(tmp_path / "w", **settings).states
+    assert state.missing == ((4, 5),)
+    assert rows_of(opened(tmp_path / "w")) == newest(topic.all, True) == {("a", 0): 1, ("c", 1): 3, ("d", 0): 4}
+
+
 def test_records_removed_after_their_capture_are_no_gap(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     folder.mkdir()

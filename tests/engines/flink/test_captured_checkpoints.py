@@ -21,6 +21,7 @@ RUNS = (
     Followed(seed=4, kills=5, after=30, options=(("backend", "hashmap"),)),
     Followed(seed=5, kills=5, after=30, options=(("changelog", "500ms"),)),
     Followed(seed=6, kills=3, after=60, options=(("fail", "2600"),)),
+    Followed(seed=7, kills=3, after=40, settings=("execution.checkpointing.file-merging.enabled=true",)),
 )
 
 
@@ -52,7 +53,7 @@ def check_state(run: FollowedRun, warehouse: Path, state: str, followed: Followe
     table = statestore.inspect(warehouse).table(state)
     captured = [row for row in table.versions().to_pylist() if row["batch"] is not None]
     numbers = [row["batch"] for row in captured]
-    assert numbers == sorted(set(numbers)) and len(numbers) > followed.after // len(STATES)
+    assert numbers == sorted(set(numbers)) and len(numbers) > followed.after // (2 * len(STATES))
     before_gaps = {row["missing_from"] - 1 for row in captured if row["missing_from"] is not None}
     model = FollowedModel(followed.keys)
     gone: list[int] = []

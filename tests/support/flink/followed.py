@@ -82,10 +82,11 @@ class Followed:
     after: int = 3
     stops: int = 0
     options: tuple[tuple[str, str], ...] = ()
+    settings: tuple[str, ...] = ()
 
     def job(self) -> Job:
         own = f"execution.checkpointing.interval={self.interval}ms"
-        extra = f"{own}#execution.checkpointing.num-retained={self.retained}#{_RESTARTS}"
+        extra = "#".join((own, f"execution.checkpointing.num-retained={self.retained}", _RESTARTS, *self.settings))
         steps = f"emit:{2 * self.keys},flow:{max(1, self.keys // 200)},positions"
         return Job("Followed", steps, (("keys", str(self.keys)), ("extra", extra), *self.options))
 

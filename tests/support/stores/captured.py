@@ -27,7 +27,9 @@ Cells = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of a store by their keys."""
 
 
-def new_store(warehouse: Path, name: str, captured: Captured, columns: tuple[pa.Schema, pa.Schema]) -> CapturedStore:
+def new_store(
+    warehouse: Path | str, name: str, captured: Captured, columns: tuple[pa.Schema, pa.Schema]
+) -> CapturedStore:
     store = connect(warehouse).create_described(new_captured_spec(name, *columns, captured))
     assert isinstance(store, CapturedStore)
     return store

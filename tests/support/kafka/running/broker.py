@@ -66,20 +66,23 @@ class Broker:
 
 
 @contextmanager
-def running_broker(class_path: str, folder: Path) -> Iterator[Broker]:
-    """A broker with its data below ``folder``. It is killed at the end, come what may."""
-    broker = _started(class_path, folder)
+def running_broker(class_path: str, folder: Path, *, compacting: bool = False) -> Iterator[Broker]:
+    """A broker with its data below ``folder``. It is killed at the end, come what may.
+
+    ``compacting``: topics are compacted as their settings say; by default records stay.
+    """
+    broker = _started(class_path, folder, *(["compacting"] if compacting else []))
     try:
         yield broker
     finally:
         broker.process.kill()
 
 
-def _started(class_path: str, folder: Path) -> Broker:
+def _started(class_path: str, folder: Path, *options: str) -> Broker:
     for start in range(1, STARTS + 1):
         data = folder / f"data-{start}"
         try:
-            process = JavaProcess(class_path, folder, "Broker", str(data))
+            process = JavaProcess(class_path, folder, "Broker", str(data), *options)
         except AssertionError as error:
             # Another process may have taken the controller's port between its choice and its use.
             if "BindException" not in str(error) or start == STARTS:

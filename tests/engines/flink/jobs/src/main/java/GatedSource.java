@@ -1,6 +1,8 @@
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.ConcurrentSkipListSet;
@@ -94,6 +96,7 @@ final class GatedSource implements Source<Long, GatedSource.Split, byte[]> {
         private final SplitEnumeratorContext<Split> context;
         private final long[] ends;
         private final boolean restored;
+        private final Set<Integer> known = new HashSet<>();
 
         Enumerator(SplitEnumeratorContext<Split> context, long[] ends, boolean restored) {
             this.context = context;
@@ -110,7 +113,7 @@ final class GatedSource implements Source<Long, GatedSource.Split, byte[]> {
         }
 
         @Override public void addReader(int subtask) {
-            if (!restored)
+            if (known.add(subtask) && !restored) // a subtask that was started again has its splits in its state
                 for (int i = subtask; i < ends.length; i += context.currentParallelism())
                     context.assignSplit(new Split(i, ends.length, ends[i], i), subtask);
             context.signalNoMoreSplits(subtask);

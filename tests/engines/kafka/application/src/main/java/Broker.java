@@ -39,7 +39,7 @@ import scala.Option;
  * A broker of one node that is its own controller, on free ports of the loopback interface, with its data below a
  * given directory. Commands make topics, put records into them and read them.
  *
- * <p>Broker DIRECTORY
+ * <p>Broker DIRECTORY [compacting]
  */
 public final class Broker {
     private static final String HOST = "127.0.0.1";
@@ -53,6 +53,11 @@ public final class Broker {
             controller = free.getLocalPort();
         }
         Properties settings = settings(arguments[0], controller);
+        if (arguments.length > 1) {
+            settings.put("log.cleaner.enable", "true");
+            settings.put("log.cleaner.backoff.ms", "50");
+            settings.put("log.cleaner.dedupe.buffer.size", "4194304");
+        }
         format(arguments[0]);
         KafkaRaftServer server = new KafkaRaftServer(new KafkaConfig(settings, false), Time.SYSTEM);
         server.startup();
