@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 import typer.main
@@ -238,10 +239,10 @@ def test_services_of_a_page_start_commands_that_are() -> None:
                 else:
                     rules = each["groups"][0]["rules"]
                     metrics += re.findall(r"statestore_\w+", " ".join(rule["expr"] for rule in rules))
-    program = typer.main.get_command(app)
+    commands: Any = typer.main.get_command(app)
     ports = []
     for name, *words in started:
-        command = program.get_command(typer.Context(program), name)  # type: ignore[attr-defined]
+        command = commands.get_command(typer.Context(commands), name)
         ports.append(command.make_context(name, words).params.get("metrics_port"))
     assert [f"127.0.0.1:{port}" for port in ports if port is not None] == agents * 2
     page = PAGES["watch-state"].read_text("utf-8")
