@@ -151,7 +151,9 @@ def members(thing: type) -> list[str]:
     return [
         name
         for name in sorted(n for n in dir(thing) if not n.startswith("_") and n not in inherited)
-        if not re.match(r"$|Alias for field|int\(\[x\]\)", _first_line(getattr(thing, name)))
+        if not re.match(
+            r"$|Alias for field|int\(\[x\]\)|str\(object=|Built-in immutable", _first_line(getattr(thing, name))
+        )
     ]
 
 
@@ -173,7 +175,7 @@ def _call(name: str, member: Any) -> str:
 
 def _commands() -> Iterator[str]:
     yield "\n## Command line\n"
-    yield "Data goes to stdout, messages to stderr; exit status 0 good, 1 failed, 2 wrong usage.\n"
+    yield "Data goes to stdout, messages to stderr; exit status 0 good, 1 failed, 2 wrong usage, 3 an alert.\n"
     group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():
         usage = " ".join(part for parameter in command.params for part in _usage(parameter))

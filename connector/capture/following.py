@@ -64,7 +64,7 @@ class CaptureEvent:
             assert self.missing is not None
             first, last = self.missing
             which = f"version {first} was" if first == last else f"versions {first} to {last} were"
-            return f"{self.state}: {which} removed before anybody could read it; version {self.version} bridges the gap"
+            return f"{self.state}: {which} gone before the capture came; version {self.version} bridges the gap"
         assert self.time is not None
         behind = f", {self.behind} behind" if self.behind else ""
         return (

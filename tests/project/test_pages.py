@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import runpy
@@ -12,8 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
+import typer.main
+import yaml
 from support.engines.shared_jvm import SharedJvm, shared_jvm
 from support.object_stores.s3_server import S3Server
 from support.parameters import mostly_slow
@@ -22,6 +26,8 @@ from support.quick_spark import ENVIRONMENT
 from support.source_tree import package_folders, setup_cfg
 
 from benchmarks.__main__ import parsed
+from statestore.connector.capture.metrics import CaptureMetrics
+from statestore.connector.cli.main import app
 from statestore.connector.supported_spark import known_releases
 
 README = ROOT / "README.md"
@@ -30,6 +36,8 @@ DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = {"make_reference": ROOT / "docs" / "reference.md", "make_api": ROOT / "docs" / "api.md"}
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TASKS = (
+    "capture",
+    "watch-state",
     "capture-state",
     "time-travel",
     "spark-sql",
@@ -132,7 +140,7 @@ def test_the_glossary_is_in_order_and_has_each_term_once() -> None:
 
 def test_every_fence_is_of_a_kind_that_is_checked() -> None:
     kinds = {(name, block.language) for name, page in PAGES.items() for block in blocks(page)[name == "README" :]}
-    assert {language for _, language in kinds} <= {"python", "text", "console"}
+    assert {language for _, language in kinds} <= {"python", "text", "console", "ini", "yaml"}
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +209,45 @@ def test_the_page_on_object_stores_runs(s3_server: S3Server, tmp_path: Path, mon
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     run([sys.executable, "-c", by_environment + use], tmp_path)
+
+
+def test_services_of_a_page_start_commands_that_are() -> None:
+    """Each command of a systemd unit and of a Kubernetes object parses, and what refers to another place finds it."""
+    started, agents, metrics = [], [], []
+    for block in blocks(PAGES["watch-state"]):
+        if block.language == "ini":
+            unit = configparser.ConfigParser(strict=True, interpolation=None)
+            unit.optionxform = str  # type: ignore[assignment, method-assign]
+            unit.read_string(block.text)
+            assert set(unit) == {"DEFAULT", "Unit", "Service", "Install"}
+            program, *words = shlex.split(unit["Service"]["ExecStart"])
+            assert Path(program).is_absolute() and Path(program).name == "statestore"
+            started.append(words)
+        elif block.language == "yaml":
+            for each in yaml.safe_load_all(block.text):
+                if each.get("kind") == "Deployment":
+                    pod = each["spec"]["template"]
+                    assert each["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+                    capture, agent = pod["spec"]["containers"]
+                    started.append([*capture["command"][1:], *capture["args"]])
+                    assert {each["name"] for each in agent["volumeMounts"]} == {
+                        v["name"] for v in pod["spec"]["volumes"]
+                    }
+                elif each.get("kind") == "ConfigMap":
+                    (job,) = yaml.safe_load(each["data"]["prometheus.yml"])["scrape_configs"]
+                    agents += job["static_configs"][0]["targets"]
+                else:
+                    rules = each["groups"][0]["rules"]
+                    metrics += re.findall(r"statestore_\w+", " ".join(rule["expr"] for rule in rules))
+    commands: Any = typer.main.get_command(app)
+    ports = []
+    for name, *words in started:
+        command = commands.get_command(typer.Context(commands), name)
+        ports.append(command.make_context(name, words).params.get("metrics_port"))
+    assert [f"127.0.0.1:{port}" for port in ports if port is not None] == agents * 2
+    page = PAGES["watch-state"].read_text("utf-8")
+    served = {f"{each.name}{'_total' if each.type == 'counter' else ''}" for each in CaptureMetrics().describe()}
+    assert set(re.findall(r"^\| `(statestore_capture_\w+)`", page, re.MULTILINE)) == served >= set(metrics)
 
 
 def test_shell_lines_of_a_page_run() -> None:
