@@ -116,14 +116,16 @@ def _missing(source: Source, state: str, taken: SourceVersion | None, number: in
 
 def _check_goes_on(source: Source, state: str, taken: SourceVersion, kept: Sequence[int]) -> None:
     """Raise ConflictError CAPTURE_CONFLICT where the source is not the one that was captured, gone on."""
-    word, newest = source.version_words[0], kept[-1]
-    if newest < taken.version:
+    word = source.version_words[0]
+    if kept[-1] < taken.version:
         raise ConflictError(
             ErrorCode.CAPTURE_CONFLICT,
-            f"{state} of {source.path} has {word} {newest} as its newest, and {word} {taken.version} was captured: the "
-            "source went back. Capture it into another warehouse",
+            f"{state} of {source.path} has {word} {kept[-1]} as its newest, and {word} {taken.version} was captured: "
+            "the source went back. Capture it into another warehouse",
         )
-    found = next(iter(source.versions(state, [taken.version])), None) if taken.version in kept else None
+    if taken.version not in kept:
+        return
+    found = next(iter(source.versions(state, [taken.version])), None)
     if found is not None and found.time is not None and found.time // TICK > taken.time // TICK:
         raise ConflictError(
             ErrorCode.CAPTURE_CONFLICT,
