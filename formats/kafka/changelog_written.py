@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from statestore.formats.engine import Version
 from statestore.formats.kafka.changelog_at import READ, TIME, ChangelogAt, LogPart
-from statestore.formats.kafka.changelogs.new_records import (
+from statestore.formats.kafka.changelogs.record_log import keyed
+from statestore.formats.kafka.columns.store_form import StoreKind
+from statestore.formats.kafka.new_records import (
     STREAM_TIME,
     NewRecords,
     Place,
@@ -25,8 +27,6 @@ from statestore.formats.kafka.changelogs.new_records import (
     stable_end,
     text_of_places,
 )
-from statestore.formats.kafka.changelogs.record_log import keyed
-from statestore.formats.kafka.columns.store_form import StoreKind
 from statestore.formats.written import PUT, REMOVE, WRITE, WRITTEN_AT, Written
 
 OFFSETS = "offsets"

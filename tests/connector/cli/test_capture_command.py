@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.checkpoints.spark_state_fixtures import checkpoint_path
 from typer.testing import CliRunner
 
 import statestore
 from statestore.connector.cli.main import app
-from support.checkpoints.spark_state_fixtures import checkpoint_path
 
 AGGREGATE = "spark4.3.0-agg__hdfs"
 runner = CliRunner()
