@@ -94,7 +94,8 @@ OPTIONS = (
         STRICT,
         _BATCH,
         "bool",
-        "of an engine's state: refuse rows that may not be current or complete, in place of a notice; default false",
+        "of an engine's state, and of a captured store: refuse rows that may not be current or complete, in place of a "
+        "notice; default false",
         "inspect(strict=)",
         "--strict",
     ),

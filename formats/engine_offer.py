@@ -20,7 +20,8 @@ class EngineOption:
 
     ``alias`` is the option of every table for which it is another spelling. ``feed``: the option asks for a change feed
     of the engine's own, whose rows are those of a state. ``describes``: the option says how states are to be read, and
-    does not select one, so it goes with the path of a state.
+    does not select one, so it goes with the path of a state. ``unsettled``: with the option, versions can be read that
+    the engine may still write anew, which a capture refuses.
     """
 
     name: str
@@ -29,6 +30,7 @@ class EngineOption:
     alias: str = ""
     feed: bool = False
     describes: bool = False
+    unsettled: bool = False
 
 
 SHARED_OPTIONS = (

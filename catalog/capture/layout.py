@@ -131,6 +131,7 @@ def captured_spec(source: Source, info: StateInfo, columns: pa.Schema, name: str
         key=tuple(names[each] for each in info.key),
         row_key=tuple(names[each] for each in info.row_key),
         hidden=tuple(field.name for field in hidden),
+        own_times=info.has_past,
     )
     schemas = make_schema(key, "key"), make_schema(value, "value")
     return new_spec(name, "versioned", schemas, {}, "natural", 128, captured=captured)

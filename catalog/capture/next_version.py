@@ -40,7 +40,7 @@ def next_version(
     if not source.keeps_versions:
         return _present(source, state, taken)
     if taken is not None:
-        _check_goes_on(source, state, taken, kept[-1])
+        _check_goes_on(source, state, taken, kept)
     least = taken.version + 1 if taken is not None else kept[0] if since is None else since
     numbers = [number for number in kept if number >= least]
     begun = _begun(source, state, numbers) if taken is None else numbers[:1]
@@ -114,15 +114,17 @@ def _missing(source: Source, state: str, taken: SourceVersion | None, number: in
     return min(first, number - 1), number - 1
 
 
-def _check_goes_on(source: Source, state: str, taken: SourceVersion, newest: int) -> None:
+def _check_goes_on(source: Source, state: str, taken: SourceVersion, kept: Sequence[int]) -> None:
     """Raise ConflictError CAPTURE_CONFLICT where the source is not the one that was captured, gone on."""
     word = source.version_words[0]
-    if newest < taken.version:
+    if kept[-1] < taken.version:
         raise ConflictError(
             ErrorCode.CAPTURE_CONFLICT,
-            f"{state} of {source.path} has {word} {newest} as its newest, and {word} {taken.version} was captured: the "
-            "source went back. Capture it into another warehouse",
+            f"{state} of {source.path} has {word} {kept[-1]} as its newest, and {word} {taken.version} was captured: "
+            "the source went back. Capture it into another warehouse",
         )
+    if taken.version not in kept:
+        return
     found = next(iter(source.versions(state, [taken.version])), None)
     if found is not None and found.time is not None and found.time // TICK > taken.time // TICK:
         raise ConflictError(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from statestore.catalog.capture.layout import DELETE, captured_fields, captured_spec, layout_of
+from statestore.catalog.capture.layout import captured_fields, captured_spec, layout_of
 from statestore.catalog.capture.next_version import next_version, transaction_of, versions_behind
 from statestore.catalog.capture.storable_types import storable
 from statestore.catalog.capture.version_records import records_of_version
@@ -105,10 +104,9 @@ def capture_next(store: CapturedStore, source: Source, since: int | None = None)
             if error.code != ErrorCode.VERSION_TAKEN:
                 raise
             continue  # another capture of the source was first
-        removed = pc.sum(pc.equal(records.column("_change_type"), DELETE)).as_py() or 0
-        size = table_of(store).log_state().versions.bytes_at(commit)
-        behind = versions_behind(source, captured.state, said)
-        return Step(said, commit, records.num_rows - removed, removed, size, behind)
+        known = table_of(store).log_state().versions
+        counts = known.rows_at(commit), known.tombstones_at(commit), known.bytes_at(commit)
+        return Step(said, commit, *counts, versions_behind(source, captured.state, said))
 
 
 def table_of(store: CapturedStore) -> VersionedTable:

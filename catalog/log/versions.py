@@ -167,6 +167,9 @@ class Versions:
     def rows_at(self, version: int) -> int:
         return self._number_at("rows", version)
 
+    def tombstones_at(self, version: int) -> int:
+        return self._number_at("tombstones", version)
+
     def bytes_at(self, version: int) -> int:
         return self._number_at("bytes", version)
 

@@ -14,6 +14,7 @@ from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.stores.versioned.captured_store import CapturedStore
 from statestore.catalog.warehouse import open_warehouse
 from statestore.formats.engine import Opening, Source
+from statestore.formats.engines import engine_options
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.replaced_versions import ATTEMPTS, again, is_gone
@@ -51,6 +52,13 @@ class SourceAt:
 
     def _found(self) -> Opening:
         """Return what opens the one source that the path has: an engine's, or a keyed store of ours."""
+        for name in self.selected:
+            if any(option.unsettled for _, option in engine_options(name)):
+                raise InvalidInputError(
+                    ErrorCode.INVALID_OPTION,
+                    f"option {name} shows versions that the engine may write anew, and what is captured stays; leave "
+                    "it out",
+                )
         held = open_warehouse(self.path, self.selected).held
         if isinstance(held, EngineStates):
             return held.opening

@@ -35,13 +35,9 @@ from statestore.formats.jobs import Job, JobInput, KeyedOperator, OperatorState,
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, open_location
 from statestore.formats.values.filters import Filter, mask
-from statestore.formats.written import APPEND, PUT, REMOVE, WRITE, Written
+from statestore.formats.written import Written
 
 __all__ = [
-    "APPEND",
-    "PUT",
-    "REMOVE",
-    "WRITE",
     "CopiedFile",
     "DeltaPart",
     "EditOptions",

@@ -165,10 +165,11 @@ class ChangelogSource(Source):
 
     def moment(self, state: str, before: Version | None) -> tuple[Version, tuple[int, int] | None] | None:
         """The topic as it is now. Raises as `changelog_moment`, InvalidInputError CONFLICTING_OPTIONS."""
-        from statestore.formats.kafka.changelog_written import changelog_moment
+        from statestore.formats.kafka.changelog_written import changelog_moment, is_behind
 
-        at = self._captured_at(state)
-        found = changelog_moment(at, before, f"changelog {state} of {self.path}")
+        if is_behind(self._captured_at(state), before):  # another capture has looked after this source was opened
+            self.known.pop(state, None)
+        found = changelog_moment(self._captured_at(state), before, f"changelog {state} of {self.path}")
         if found is None:
             return None
         self.moments[state] = found

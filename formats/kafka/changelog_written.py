@@ -15,17 +15,18 @@ import pyarrow.compute as pc
 
 from statestore.formats.engine import Version
 from statestore.formats.kafka.changelog_at import READ, TIME, ChangelogAt, LogPart
-from statestore.formats.kafka.changelogs.new_records import (
+from statestore.formats.kafka.changelogs.record_log import keyed
+from statestore.formats.kafka.columns.store_form import StoreKind
+from statestore.formats.kafka.new_records import (
     STREAM_TIME,
     NewRecords,
     Place,
     Places,
     new_records,
     places_of_text,
+    stable_end,
     text_of_places,
 )
-from statestore.formats.kafka.changelogs.record_log import keyed
-from statestore.formats.kafka.columns.store_form import StoreKind
 from statestore.formats.written import PUT, REMOVE, WRITE, WRITTEN_AT, Written
 
 OFFSETS = "offsets"
@@ -40,8 +41,7 @@ class NewPart:
 
     @property
     def rows(self) -> int:
-        found: int = self.new.records.num_rows
-        return found
+        return len(self.new.records)
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,24 @@ class ChangelogMoment:
     missing: int
 
 
+def is_behind(at: ChangelogAt, before: Version | None) -> bool:
+    """Return whether a partition ends before the place up to which it was captured."""
+    known = _places(before)
+    return any(stable_end(log) < known.get(log.partition, Place()).offset for log in at.logs)
+
+
+def _places(before: Version | None) -> Places:
+    text = None if before is None else before.facts.get(OFFSETS)
+    return {} if text is None else places_of_text(str(text))
+
+
 def changelog_moment(at: ChangelogAt, before: Version | None, where: str) -> ChangelogMoment | None:
     """Read what a changelog has gained; None if it has nothing yet.
 
     The number of the version is the sum of the offsets behind the last ones of all partitions: it grows with each
     record, and is the same in every look. Its time is the greatest timestamp. Raises as `new_records`.
     """
-    text = None if before is None else before.facts.get(OFFSETS)
-    known: Places = {} if text is None else places_of_text(str(text))
+    known = _places(before)
     new = tuple(new_records(log, known.get(log.partition, Place()), where) for log in at.logs)
     until = {**known, **{each.partition: each.until for each in new}}
     number = sum(each.offset for each in until.values())
@@ -145,4 +155,5 @@ def changelog_moment(at: ChangelogAt, before: Version | None, where: str) -> Cha
     if time < 0:
         return None
     version = Version(number, time, facts={OFFSETS: text_of_places(until)})
+    text = None if before is None else before.facts.get(OFFSETS)
     return ChangelogMoment(text, version, new, sum(each.missing for each in new))

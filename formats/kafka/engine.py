@@ -41,7 +41,9 @@ OPTIONS = (
     EngineOption("recordSeparator", "text", "what stands between fields of exported records", describes=True),
     EngineOption("recordNull", "text", "the text that stands for null in exported records", describes=True),
     EngineOption("consumerConfig", "text", "a file with librdkafka's settings for kafka://host:port", describes=True),
-    EngineOption("allowUnflushed", "bool", "read stores whose rows may be in memory only; false", describes=True),
+    EngineOption(
+        "allowUnflushed", "bool", "read stores whose rows may be in memory only; false", describes=True, unsettled=True
+    ),
 )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kernels.arrays import Bools
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.differing_batches import BatchSide, are_parted_alike, of_zips, shown_rows
@@ -62,8 +62,8 @@ def _of_partition(old: BatchSide, new: BatchSide, keys: tuple[int, int]) -> Sequ
     if count > MOST_LOOKED_UP or not (_is_logged(before) and _is_logged(after)):
         return [(list(old.rows(number)), list(new.rows(number)))]
     mine, theirs = _newest(before), _newest(after)
-    keys = pa.concat_arrays([_other(mine, theirs), _other(theirs, mine)]).unique()
-    rows = _rows(before, mine, keys), _rows(after, theirs, keys)
+    keys, *places = _others(mine, theirs)
+    rows = _rows(before, mine, keys, places[0]), _rows(after, theirs, keys, places[1])
     return [(shown_rows(old, number, rows[:1]), shown_rows(new, number, rows[1:]))]
 
 
@@ -82,27 +82,29 @@ def _newest(partition: Partition) -> Overlay:
     return overlay_of(found, partition.checkpoint.delimiter)
 
 
-def _other(mine: Overlay, theirs: Overlay) -> pa.LargeBinaryArray:
-    """The keys of ``mine`` whose newest change is not that of ``theirs``."""
+def _others(mine: Overlay, theirs: Overlay) -> tuple[pa.LargeBinaryArray, Ints, Ints]:
+    """The keys whose newest change is not the same in both, and the place of each in either; -1 where it has none."""
     at = pc.index_in(mine.keys, value_set=theirs.keys)
-    known = ~bools(pc.is_null(at))
-    place = numbers(at.filter(arrow_numbers(known))).astype(np.int64)
-    same: Bools = known.copy()
-    same[known] = mine.kind[known] == theirs.kind[place]
-    same[known] &= bools(pc.equal(mine.values.filter(arrow_numbers(known)), theirs.values.take(arrow_numbers(place))))
-    return mine.keys.filter(arrow_numbers(~same))
+    known = bools(pc.is_valid(at))
+    place = np.full(len(mine.keys), -1, np.int64)
+    place[known] = numbers(at.filter(arrow_numbers(known)))
+    same, there = known.copy(), place[known]
+    same[known] = mine.kind[known] == theirs.kind[there]
+    same[known] &= bools(pc.equal(mine.values.filter(arrow_numbers(known)), theirs.values.take(arrow_numbers(there))))
+    lone = np.ones(len(theirs.keys), np.bool_)
+    lone[there] = False
+    of_mine, of_theirs = np.flatnonzero(~same), np.flatnonzero(lone)
+    keys = pa.concat_arrays([mine.keys.take(arrow_numbers(of_mine)), theirs.keys.take(arrow_numbers(of_theirs))])
+    nowhere = np.full(len(of_theirs), -1, np.int64)
+    return keys, np.concatenate([of_mine, nowhere]), np.concatenate([place[of_mine], of_theirs])
 
 
-def _rows(partition: Partition, newest: Overlay, keys: pa.LargeBinaryArray) -> pa.RecordBatch:
+def _rows(partition: Partition, newest: Overlay, keys: pa.LargeBinaryArray, place: Ints) -> pa.RecordBatch:
     """The rows (key, value) that the state has of these keys: by their records, or looked up."""
-    at = pc.index_in(keys, value_set=newest.keys)
-    known = np.flatnonzero(~bools(pc.is_null(at)))
-    place = numbers(at.take(arrow_numbers(known))).astype(np.int64)
-    kind = np.full(len(keys), MERGE, np.uint8)
-    kind[known] = newest.kind[place]
+    kind = np.where(place < 0, np.uint8(MERGE), newest.kind[place] if len(newest.kind) else np.uint8(MERGE))
     if not (kind == MERGE).any():
         put = np.flatnonzero(kind == PUT)
-        columns = keys.take(arrow_numbers(put)), newest.values.take(at.take(arrow_numbers(put)))
+        columns = keys.take(arrow_numbers(put)), newest.values.take(arrow_numbers(place[put]))
         return pa.RecordBatch.from_arrays([each.cast(pa.binary()) for each in columns], schema=ROW_SCHEMA)
     # All of them, as the edit asked for them, too (`kept_rows`).
     return rows_of_keys(partition, keys)

@@ -6,7 +6,9 @@ added to a list which it did not write anew are appended to what the list had be
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,7 +48,7 @@ _WRITES = np.full(256, -1, np.int8)
 _WRITES[[PUT, DELETE, MERGE]] = PUT_ROWS, REMOVE, APPEND
 
 
-_MOST_BYTES = 1 << 20  # of files of changes that are read together
+_MOST_BYTES = 1 << 20  # of files of changes that are read together, or held
 
 
 @dataclass(frozen=True)
@@ -152,12 +154,26 @@ def _change_file(partition: Partition) -> DataFile | None:
     return partition.change_files.get((batch.version, uid_of(partition, batch.uids)))
 
 
+def _hold(partition: Partition, file: DataFile) -> None:
+    """Keep a changelog that has the changes of several states in memory for the others, and that of no other batch."""
+    folder = partition.folder
+    if folder.seen is None or not partition.store.has_families or file.size > _MOST_BYTES:
+        return
+    if posixpath.join(folder.path, file.name) in folder.seen.files:
+        return
+    for other in partition.change_files.values():
+        folder.seen.files.pop(posixpath.join(folder.path, other.name), None)
+    with suppress(StateStoreError):  # the read of the changes reports it
+        folder.read_small(file.name)
+
+
 def _newest(partition: Partition) -> Iterator[Overlay]:
     """Yield the newest change of each key in the file of changes; those of some keys at a time if they are many."""
     checkpoint = partition.checkpoint
     version, uid = checkpoint.batch.version, uid_of(partition, checkpoint.batch.uids)
     if (file := _change_file(partition)) is not None:
         load_if_it_pays(file.size)
+        _hold(partition, file)
 
     def overlay(part: HashPass) -> Overlay:
         changes = (changes_kept(part.kept, run.changes) for run in version_changes(partition, [(version, uid)]))

@@ -187,7 +187,7 @@ class CheckpointSource(Source):
         The oldest are left out if the query has purged them in the meantime.
         """
         if numbers is not None:
-            return [_version(batch) for batch in self._batches(numbers, batches_left)]
+            return [_version(batch, facts=self._known(batch)) for batch in self._batches(numbers, batches_left)]
         if state not in self.found.listed:
             self.found.listed[state] = self._listed(state)
         return self.found.listed[state]
@@ -330,7 +330,7 @@ class CheckpointSource(Source):
         if version not in self.checkpoint.root.at("state", operator_id, "_metadata", "v2").numbered():
             return False  # only a query that was started anew has other columns, and it writes its metadata then
         try:
-            return bool(self._at(state, before).schema != self._at(state, version).schema)
+            return not self._at(state, before).schema.equals(self._at(state, version).schema)
         except NotFoundError:
             return True
 
@@ -432,11 +432,14 @@ class CheckpointSource(Source):
         return [self.found.batches[number] for number in numbers if number in self.found.batches]
 
     def _facts(self, batch: Batch, written: Mapping[int, int]) -> dict[str, object]:
+        return {**self._known(batch), "bytes": written.get(batch.version, 0)}
+
+    def _known(self, batch: Batch) -> dict[str, object]:
+        """Return the facts of a batch that its own logs have."""
         return {
             "operation": "batch",
             "application": self.checkpoint.query_id,
             "batch": batch.batch_id,
-            "bytes": written.get(batch.version, 0),
             "offsets": None if batch.offsets is None else "\n".join(batch.offsets),
         }
 

@@ -47,6 +47,7 @@ OPTIONS = (
         "bool",
         "also show the batch that was begun and not committed, once all its state is written; false",
         describes=True,
+        unsettled=True,
     ),
 )
 EDIT_SETTINGS = (

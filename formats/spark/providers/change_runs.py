@@ -150,8 +150,13 @@ def _records(file: DataFile, content: bytes) -> tuple[bytes, Sequence[int], bool
 
 def local_contents(folder: Folder, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes | None]]:
     """Yield each file with its verified bytes; None for one that is large, damaged or not there."""
+    held = {} if folder.seen is None else folder.seen.files
     with _directory(folder.path) as within:
         for file in files:
+            content = held.get(posixpath.join(folder.path, file.name))
+            if content is not None and len(content) == file.size:
+                yield file, content
+                continue
             small = within is not None and file.size <= SMALL_BYTES
             yield file, _verified(folder, file, within) if small and within is not None else None
 

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import statestore
+from statestore.catalog.capture.step import capture_next
 from statestore.catalog.stores.versioned.captured_store import CapturedStore
+from statestore.connector.capture.looks import SourceAt
 
 TOPIC = "app-stock-changelog"
 SETTINGS: dict[str, Any] = {"key_serde": "string", "value_serde": "long"}
@@ -193,11 +195,8 @@ def test_a_late_record_that_compaction_left_ends_no_version(tmp_path: Path) -> N
     folder = tmp_path / "t"
     folder.mkdir()
     topic = Topic(folder, 1)
-    topic.all = topic.there = [
-        Made(0, 0, START + 10, "a", 1),
-        Made(0, 1, START + 10, "b", 2),
-        Made(1, 0, START, "c", 3),
-    ]
+    topic.all = [Made(0, 0, START + 10, "a", 1), Made(0, 1, START + 10, "b", 2), Made(1, 0, START, "c", 3)]
+    topic.there = topic.all
     topic.write()
     settings = {"kind": "versioned", "retention": RETENTION}
     topic.capture(tmp_path / "w", **settings)
@@ -221,6 +220,26 @@ def test_records_removed_after_their_capture_are_no_gap(tmp_path: Path) -> None:
     topic.lose(lambda each: each not in taken)
     (state,) = topic.capture(tmp_path / "w", kind="key-value").states
     assert state.missing == ()
+    assert history(opened(tmp_path / "w")) == intervals(topic.all, False)
+
+
+def test_a_capture_that_opened_the_topic_before_another_one_captured_more(tmp_path: Path) -> None:
+    """The slower one goes on from there, and commits nothing twice."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    topic = Topic(folder, 1)
+    topic.grow(20)
+    topic.capture(tmp_path / "w", kind="key-value")
+    topic.grow(5)
+    selected = {"keySerde": "string", "valueSerde": "long", "kind": "key-value"}
+    slower = SourceAt(str(folder), selected).open()
+    assert slower.at(TOPIC, slower.newest(TOPIC)).schema.names
+    topic.grow(30)
+    topic.capture(tmp_path / "w", kind="key-value")
+    store = opened(tmp_path / "w")
+    assert capture_next(store, slower) is None
+    topic.grow(1)
+    topic.capture(tmp_path / "w", kind="key-value")
     assert history(opened(tmp_path / "w")) == intervals(topic.all, False)
 
 

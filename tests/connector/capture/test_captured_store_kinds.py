@@ -46,7 +46,7 @@ def test_every_kind_of_store_is_captured(tmp_path: Path, name: str) -> None:
     assert captured > 2 * len(stores)
 
 
-@pytest.mark.parametrize(("name", "state"), [("ledger", "owners"), ("orders", "stock"), ("orders", "menu")])
+@pytest.mark.parametrize(("name", "state"), [("bookings", "rates"), ("orders", "stock"), ("orders", "menu")])
 def test_the_directory_of_a_closed_application_is_one_version(tmp_path: Path, name: str, state: str) -> None:
     folder = unpack(name, tmp_path) / "state" / name
     settings = str(write_stores_file(application(name).stores(), tmp_path / "stores.toml", everything=True))

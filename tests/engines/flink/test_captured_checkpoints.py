@@ -62,10 +62,11 @@ def check_state(run: FollowedRun, warehouse: Path, state: str, followed: Followe
         assert rows_of(table.scan(version=row["version"]), state) == model.rows()[state], row
         _, written = run.seen.get(row["batch"], (0, None))
         if written is not None:
-            with warnings.catch_warnings(record=True) as notices:
-                warnings.simplefilter("always")
-                assert rows_of(table.scan(as_of=written), state) == model.rows()[state], row
-            assert [each.category for each in notices] == [StateStoreWarning] * (row["batch"] in before_gaps), row
+            for moment, is_known in ((written, True), (written + 1, row["batch"] not in before_gaps)):
+                with warnings.catch_warnings(record=True) as notices:
+                    warnings.simplefilter("always")
+                    assert rows_of(table.scan(as_of=moment), state) == model.rows()[state], row
+                assert [each.category for each in notices] == [StateStoreWarning] * (not is_known), (moment, row)
         if row["missing_from"] is not None and row["batch"] > numbers[0]:
             missing = range(row["missing_from"], row["missing_to"] + 1)
             assert all(run.seen.get(each, (0, 0))[0] < row["timestamp"].timestamp() for each in missing)

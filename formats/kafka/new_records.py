@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, UnsupportedError, shown
+from statestore.formats.kafka.broker.broker_log import BrokerLog
 from statestore.formats.kafka.changelogs.record_log import RecordLog
 from statestore.formats.kafka.changelogs.records import RECORDS, Records
 from statestore.formats.places.held_tables import held_rows
@@ -102,8 +103,6 @@ class _Reading:
             )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from statestore.formats.kafka.broker.broker_log import BrokerLog
-
         log, begin = self._log, self._since.offset
         if self.end == begin:
             return
