@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import typer.main
-import yaml
+import yaml  # type: ignore[import-untyped]
 from support.engines.shared_jvm import SharedJvm, shared_jvm
 from support.object_stores.s3_server import S3Server
 from support.parameters import mostly_slow

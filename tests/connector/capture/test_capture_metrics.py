@@ -129,7 +129,7 @@ def test_ports_that_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with (
         pytest.raises(statestore.NotFoundError, match=r"METRICS_NOT_INSTALLED.*statestore\[capture\]"),
         served(CaptureMetrics(), 0),
