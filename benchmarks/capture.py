@@ -38,6 +38,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # a script does not have it among its modules
 
+from support.capture.followers import newest
 from support.quick_spark import FILE_MANAGER
 
 import statestore
@@ -156,14 +157,10 @@ def give(inputs: Path, folder: Path, numbers: range) -> None:
 
 
 def await_version(warehouse: Path, batch: int, capture: subprocess.Popen[bytes]) -> None:
-    while True:
+    while newest(warehouse, "state") < batch:
         if capture.poll() is not None:
             said = (warehouse.parent / "capture.txt").read_text()[-2000:]
             raise ChildProcessError(f"the capture ended with status {capture.returncode}: {said}")
-        if (warehouse / "state" / "store.json").exists():
-            found = statestore.inspect(warehouse).table("state").versions()["batch"].to_pylist()
-            if found and max(each for each in found if each is not None) >= batch:
-                return
         time.sleep(0.1)
 
 

@@ -95,7 +95,7 @@ def check_moments(
     for number, (batch, expected) in enumerate(zip(batches, rows, strict=True)):
         after_gap = number > 0 and batch.number != batches[number - 1].number + 1
         before_gap = number + 1 < len(batches) and batches[number + 1].number != batch.number + 1
-        asked: list[tuple[dict[str, int], Rows, bool]] = [
+        asked: list[tuple[dict[str, Any], Rows, bool]] = [
             ({"version": commits[number]}, expected, False),
             ({"as_of": batch.time}, expected, False),
             ({"as_of": batch.time + 1}, expected, before_gap),
@@ -114,7 +114,7 @@ def check_moments(
             )
         if number % 20 == 3:
             for clause in (f"VERSION AS OF {commits[number]}", f"TIMESTAMP AS OF {_text(batch.time)}"):
-                found = plain(statestore.sql(warehouse, f"SELECT * FROM {state} {clause}").to_pylist())
+                found = plain(statestore.sql(str(warehouse), f"SELECT * FROM {state} {clause}").to_pylist())
                 assert found == expected, _differ(state, f"{clause} of {batch}", found, expected)
 
 

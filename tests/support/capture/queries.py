@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,11 +172,11 @@ class FollowedQuery:
 
 
 @contextmanager
-def running(query: FollowedQuery, settings: Mapping[str, str] | None = None) -> Iterator[StreamingQuery]:
+def running(query: FollowedQuery) -> Iterator[StreamingQuery]:
     """Run a query; it runs a batch for each file that it is given."""
     (query.folder / "rows").mkdir(parents=True)
     result, mode, _ = QUERIES[query.query]
-    with conf(query.spark, LAYOUTS[query.layout] | SETTINGS | (settings or {})):
+    with conf(query.spark, LAYOUTS[query.layout] | SETTINGS):
         rows = query.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(query.folder / "rows"))
         writer = result(rows).writeStream.outputMode(mode).foreachBatch(query.ran)
         started = writer.option("checkpointLocation", str(query.checkpoint)).trigger(processingTime="0 seconds").start()

@@ -116,8 +116,7 @@ def free(spark: SparkSession, folder: Path, judged: Judged) -> Ran:
                 capture.kill()
                 if number < judged.stops:
                     while len(query.batches) < min(first + STOPPED, judged.batches):
-                        assert streaming.isActive
-                        streaming.awaitTermination(0.05)
+                        assert not streaming.awaitTermination(1)
                 capture = Follower(query.checkpoint, warehouse, folder)
             streaming.processAllAvailable()
             capture.await_batch(query.states, judged.batches - 1)
