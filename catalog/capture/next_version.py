@@ -11,7 +11,7 @@ from statestore.catalog.log.source_versions import SourceVersion
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, NotFoundError
+from statestore.formats.errors import ConflictError, CorruptError, NotFoundError
 from statestore.formats.replaced_versions import is_gone
 from statestore.formats.values.times import TICK
 
@@ -33,6 +33,9 @@ def next_version(
     Raises ConflictError CAPTURE_CONFLICT where the source has another version under the number that was taken, or none
     that is as new, and NotFoundError TIME_NOT_KEPT for a version without a time.
     """
+    if taken is not None and _is_newest(source, state, taken.version):
+        _check_goes_on(source, state, taken, taken.version)
+        return None
     try:
         kept = source.kept(state)
     except NotFoundError:
@@ -99,10 +102,20 @@ def _begun(source: Source, state: str, numbers: Sequence[int]) -> Sequence[int]:
 
 def versions_behind(source: Source, state: str, taken: SourceVersion | None) -> int:
     """Return how many versions can be read that were not taken."""
+    if taken is not None and _is_newest(source, state, taken.version):
+        return 0
     try:
         return sum(taken is None or number > taken.version for number in source.kept(state))
     except NotFoundError:
         return 0
+
+
+def _is_newest(source: Source, state: str, version: int) -> bool:
+    """Return whether a version is the newest. The files of the others, which may be many to list, are not asked for."""
+    try:
+        return source.keeps_versions and source.newest(state) == version
+    except (NotFoundError, CorruptError):
+        return False  # an older one may be readable
 
 
 def _missing(source: Source, state: str, taken: SourceVersion | None, number: int) -> tuple[int, int] | None:

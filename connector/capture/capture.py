@@ -165,7 +165,7 @@ def captures_of(following: Following, told: Callable[[CaptureEvent], None] = lam
             newest = newest_captured(store)
             known = CapturedState(state, store.spec.name, newest=None if newest is None else newest.version)
             found.setdefault(state, known)
-    return Captures(looks.found.path, str(looks.catalog.location), tuple(found[state] for state in sorted(found)))
+    return Captures(str(looks.found), str(looks.catalog.location), tuple(found[state] for state in sorted(found)))
 
 
 def _with_event(state: CapturedState, event: CaptureEvent) -> CapturedState:

@@ -71,7 +71,7 @@ def estimate(found: SourceAt, chosen: Sequence[str] | None, existing: Catalog | 
         finally:
             trial.close()
     states = [_estimated(state, waiting[state], steps[state]) for state in sorted(steps)]
-    return Estimate(found.path, tuple(states))
+    return Estimate(str(found), tuple(states))
 
 
 def _waiting(looks: Looks, source: Source, existing: Catalog | None) -> dict[str, int]:

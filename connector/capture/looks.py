@@ -17,6 +17,7 @@ from statestore.formats.engine import Opening, Source
 from statestore.formats.engines import engine_options
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
+from statestore.formats.places.locations import parse_location
 from statestore.formats.replaced_versions import ATTEMPTS, again, is_gone
 
 _NOT_IN_NAMES = re.compile(r"[/$\x00-\x1f\x7f-\x9f]")
@@ -40,6 +41,10 @@ class SourceAt:
     path: str
     selected: Mapping[str, str]
     _opening: Opening | None = None
+
+    def __str__(self) -> str:
+        """Return the path as messages show it: without keys that the options of a location may have."""
+        return str(parse_location(self.path))
 
     def open(self) -> Source:
         """Open the source as it is now.
@@ -68,7 +73,7 @@ class SourceAt:
             return sources.pop()
         raise UnsupportedError(
             ErrorCode.CAPTURE_UNSUPPORTED,
-            f"{self.path} has {', '.join(held.names) or 'no table'}; expected the state of one job, or one keyed "
+            f"{self} has {', '.join(held.names) or 'no table'}; expected the state of one job, or one keyed "
             "store. Other stores keep their past themselves",
         )
 
