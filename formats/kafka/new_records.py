@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -90,14 +89,6 @@ def new_records(log: RecordLog, since: Place, where: str) -> NewRecords:
     return NewRecords(log.partition, Place(reading.end, reading.stream_time), records, reading.missing)
 
 
-@runtime_checkable
-class FetchedLog(RecordLog, Protocol):
-    """The log of a broker, which is fetched from any offset on."""
-
-    def after(self, offset: int) -> RecordLog:
-        """Return the log from an offset on."""
-
-
 class _Reading:
     """One reading of a log from a place on: its batches, and afterwards what was counted."""
 
@@ -115,8 +106,7 @@ class _Reading:
         log, begin = self._log, self._since.offset
         if self.end == begin:
             return
-        fetched = isinstance(log, FetchedLog)
-        if isinstance(log, FetchedLog):
+        if isinstance(log, BrokerLog):
             log = log.after(begin)
         count, earlier = 0, None
         for records in log.read():
@@ -130,7 +120,7 @@ class _Reading:
             count += len(new)
             yield from self._keyed(records.select(new))
         known = self._log.findings
-        if fetched:  # it knows of no markers
+        if isinstance(log, BrokerLog):  # it knows of no markers
             self.missing = self.end - begin - count
         elif known.missing_offsets is None:
             raise self._unsupported("records whose offsets are not all known")
