@@ -34,7 +34,7 @@ def next_version(
     that is as new, and NotFoundError TIME_NOT_KEPT for a version without a time.
     """
     if taken is not None and _is_newest(source, state, taken.version):
-        _check_goes_on(source, state, taken, taken.version)
+        _check_goes_on(source, state, taken, [taken.version])
         return None
     try:
         kept = source.kept(state)
@@ -124,7 +124,7 @@ def _missing(source: Source, state: str, taken: SourceVersion | None, number: in
     if source.is_origin(state):
         return None
     first = source.versions(state)[0].number
-    return min(first, number - 1), number - 1
+    return (first, number - 1) if first < number else None
 
 
 def _check_goes_on(source: Source, state: str, taken: SourceVersion, kept: Sequence[int]) -> None:

@@ -187,4 +187,4 @@ def _may_pass(error: StateStoreError) -> bool:
     changed while it was read."""
     if isinstance(error, StorageError) or error.code in (ErrorCode.NO_ACCESS, ErrorCode.KAFKA_LOG_CHANGED):
         return True
-    return isinstance(error, NotFoundError) and error.code not in (ErrorCode.TABLE_NOT_FOUND, ErrorCode.TIME_NOT_KEPT)
+    return isinstance(error, NotFoundError) and error.code != ErrorCode.TABLE_NOT_FOUND

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import statestore
-from statestore.catalog.capture.step import capture_next
+from statestore.catalog.capture.step import capture_next, table_of
 from statestore.catalog.stores.versioned.captured_store import CapturedStore
 from statestore.connector.capture.looks import SourceAt
 
@@ -47,6 +47,13 @@ class Made:
         value = None if self.value is None else self.value.to_bytes(8, "big", signed=True)
         place = {"partition": self.partition, "offset": self.offset, "timestamp": self.timestamp}
         return {**place, "key": self.key.encode(), "value": value}
+
+
+def commit_of(store: CapturedStore) -> int:
+    """Return the commit that has the newest captured version."""
+    captured = table_of(store).log_state().captured
+    assert captured is not None
+    return captured.commit
 
 
 Key = tuple[str, int]
@@ -88,7 +95,8 @@ class Topic:
         pq.write_table(pa.Table.from_pylist([each.row() for each in self.there], RECORDS), self.file)
 
     def capture(self, warehouse: Path, **settings: Any) -> statestore.Captures:
-        return statestore.capture(self.file.parent, warehouse, **SETTINGS, **settings)
+        found: statestore.Captures = statestore.capture(self.file.parent, warehouse, **SETTINGS, **settings)
+        return found
 
 
 def stream_times(records: Sequence[Made]) -> list[int]:
@@ -161,7 +169,7 @@ def test_each_capture_is_the_log_until_then(tmp_path: Path, versioned: bool) -> 
         assert state.missing == () and state.newest == len(topic.all)
         if count:
             lengths.append(len(topic.all))
-            commits.append(opened(tmp_path / "w").table.log_state().captured.commit)
+            commits.append(commit_of(opened(tmp_path / "w")))
     store = opened(tmp_path / "w")
     assert history(store) == intervals(topic.all, versioned)
     for length, commit in zip(lengths, commits, strict=True):
@@ -186,7 +194,7 @@ def test_compaction_between_captures_leaves_a_gap_and_no_wrong_state(tmp_path: P
         assert state.missing == ((51, 113),)
         store = opened(warehouse)
         assert rows_of(store) == newest(topic.all, False)
-        before = store.table.log_state().captured.commit - 1
+        before = commit_of(store) - 1
         assert rows_of(store, version=before) == newest(topic.all[:50], False)
 
 

@@ -105,6 +105,7 @@ def live(store: dict[str, Any], records: list[Row]) -> list[Row]:
 
 def renamed(batches: list[Any], spec: StoreSpec) -> list[Row]:
     """The rows of a captured store with the columns' own names."""
+    assert spec.captured is not None
     own = [each for each in (*spec.key_names, *spec.value_names) if each not in spec.captured.hidden]
     rows = [row for batch in batches for row in plain_rows(batch)]
     return [{each.removeprefix("state_"): row[each] for each in own} for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rocksdict import Options, Rdict
@@ -46,12 +47,22 @@ def put(database: Rdict, *keys: int) -> None:
         database[b"%d" % key] = b"value"
 
 
+def flush_and_put(database: Any) -> None:
+    database.flush()
+    put(database, 8)
+
+
+def compact_and_put(database: Any) -> None:
+    database.compact_range(None, None)
+    put(database, 8)
+
+
 @pytest.mark.parametrize(
     ("between", "expected", "filtered"),
     [
         (lambda database: None, 1, 1),
-        (lambda database: (database.flush(), put(database, 8)), 2, 2),
-        (lambda database: (database.compact_range(None, None), put(database, 8)), None, None),
+        (flush_and_put, 2, 2),
+        (compact_and_put, None, None),
     ],
     ids=["one flush", "two flushes", "a compaction of what was written"],
 )
