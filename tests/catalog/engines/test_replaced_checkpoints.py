@@ -272,7 +272,7 @@ def test_watch_goes_on_where_a_version_goes_between_its_look_and_its_read(
     table = statestore.inspect(job).table(STATE).table
     replace(job)
     assert list(changes_of(table, None, (), 3, 3)) == []
-    assert "the changes of versions 3 to 3 are not known: " in capsys.readouterr().err
+    assert "the changes of version 3 are not known: " in capsys.readouterr().err
 
 
 def test_the_command_line_reads_again(job: Path) -> None:
