@@ -261,6 +261,13 @@ def test_files_are_as_the_plan_says(source: Path) -> None:
 
     assert "new is there and no file of the edit's plan" in refused(source, writing(untold))
 
+    def linked(target: Target) -> dict[str, int]:
+        create(target, "told")
+        (next(source.parent.rglob("told")).parent / "link").symlink_to(source)
+        return {"told": 1}
+
+    assert "link is there and no file of the edit's plan" in refused(source, writing(linked))
+
 
 def test_a_file_whose_block_raises_is_removed(source: Path, tmp_path: Path) -> None:
     def failing(target: Target) -> dict[str, int]:
