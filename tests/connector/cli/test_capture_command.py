@@ -106,18 +106,8 @@ def test_a_signal_ends_a_capture_that_follows(number: signal.Signals, tmp_path: 
     """It ends after what it has captured, with status 0, and another capture has nothing left to do."""
     path = checkpoint_path(AGGREGATE)
     newest = int(statestore.inspect(path).table("state").versions().to_pylist()[-1]["version"])
-    command = [
-        sys.executable,
-        "-m",
-        "statestore",
-        "capture",
-        path,
-        tmp_path / "w",
-        "--follow",
-        "--every",
-        "1h",
-        "--json",
-    ]
+    begun = [sys.executable, "-m", "statestore", "capture", str(path), str(tmp_path / "w")]
+    command = [*begun, "--follow", "--every", "1h", "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     ) as process:
