@@ -58,12 +58,13 @@ class SourceAt:
     def _found(self) -> Opening:
         """Return what opens the one source that the path has: an engine's, or a keyed store of ours."""
         for name in self.selected:
-            if any(option.unsettled for _, option in engine_options(name)):
-                raise InvalidInputError(
-                    ErrorCode.INVALID_OPTION,
-                    f"option {name} shows versions that the engine may write anew, and what is captured stays; leave "
-                    "it out",
-                )
+            for _, option in engine_options(name):
+                if option.unsettled or option.alias or option.feed:
+                    shows = "versions that the engine may write anew" if option.unsettled else "one version or feed"
+                    raise InvalidInputError(
+                        ErrorCode.INVALID_OPTION,
+                        f"option {name} shows {shows}, and a capture keeps each version as it stays; leave it out",
+                    )
         held = open_warehouse(self.path, self.selected).held
         if isinstance(held, EngineStates):
             return held.opening
