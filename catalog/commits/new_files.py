@@ -34,6 +34,16 @@ Times are stored plain, or coded, because every read judges rows by them. Reads 
 of many blocks, and most rows of the last of them for nothing, so batches are short.
 """
 REMOTE_MIN_ROWS = REMOTE.batch_rows  # a commit of fewer rows is fetched whole in any case
+CAPTURED_MIN_ROWS = 1 << 7
+"""Rows from which on a segment of a captured store is compressed, on a local disk, too: it keeps the past for good, and
+what it takes there matters more than the time of a read."""
+
+
+def compression_of(spec: StoreSpec, rows: int, *, is_remote: bool) -> Compression | None:
+    """Return how a new segment of so many rows is compressed; None: it is not."""
+    if spec.captured is not None and rows >= CAPTURED_MIN_ROWS:
+        return REMOTE
+    return remote_compression(rows) if is_remote else None
 
 
 def remote_compression(rows: int) -> Compression | None:
@@ -127,7 +137,7 @@ class NewFiles:
             key_names=spec.key_names,
             late=late,
             key_groups=(int(groups[0]), int(groups[1])),
-            compression=remote_compression(len(block)) if is_remote else None,
+            compression=compression_of(spec, len(block), is_remote=is_remote),
             paged=is_remote,
         )
         self.buffers[name] = data

@@ -56,7 +56,7 @@ class Output:
 def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[Numbers], cold: bool) -> None:
     """Write one segment of ``blocks``, positions in ``rows`` sorted by start each, and its key index; record both."""
     spec, new = output.files.spec, output.new
-    cold = cold or (role in FETCHED and not output.files.is_local)
+    cold = cold or spec.captured is not None or (role in FETCHED and not output.files.is_local)
     name = new.new_name(".arrow")
     hashes: list[Hashes] = []
 
