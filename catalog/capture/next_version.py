@@ -34,7 +34,7 @@ def next_version(
     that is as new, and NotFoundError TIME_NOT_KEPT for a version without a time.
     """
     if taken is not None and _is_newest(source, state, taken.version):
-        _check_goes_on(source, state, taken, taken.version)
+        _check_goes_on(source, state, taken, [taken.version])
         return None
     try:
         kept = source.kept(state)
