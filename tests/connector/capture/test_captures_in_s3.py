@@ -32,7 +32,7 @@ def test_a_checkpoint_that_grows_in_s3(
     monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))
     chance, name = random.Random(seed), tmp_path.name
-    made = write_small_checkpoint(tmp_path / "whole", 12 if faults_of else 5, PARTITIONS, 20, 60, seed, changelogs=True)
+    made = write_small_checkpoint(tmp_path / "whole", 8 if faults_of else 4, PARTITIONS, 20, 60, seed, changelogs=True)
     bucket = client(s3_server)
     growing = Growing(
         made.folder,
