@@ -1,4 +1,4 @@
-"""Checkpoints that grow elsewhere: the files of a whole one, put file by file in the order in which Spark writes them."""
+"""Checkpoints that grow elsewhere: files of a whole one are put one by one, in the order in which Spark writes them."""
 
 from __future__ import annotations
 
