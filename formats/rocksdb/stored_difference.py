@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.values.without_pandas import without_nulls
 
 NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in ROW_SCHEMA], schema=ROW_SCHEMA)
 
@@ -68,7 +69,7 @@ def streamed_difference(before: Iterable[pa.RecordBatch], after: Iterable[pa.Rec
 def difference_of(old: pa.RecordBatch, new: pa.RecordBatch) -> Differing:
     """Return what differs between two sets of rows; no key is twice in one of them."""
     places = pc.index_in(new.column(0), old.column(0))
-    same = pc.equal(new.column(1), old.column(1).take(places)).fill_null(False)
+    same = without_nulls(pc.equal(new.column(1), old.column(1).take(places)))
     changed = pc.and_(pc.is_valid(places), pc.invert(same))
     gone = pc.invert(pc.is_in(old.column(0), new.column(0)))
     return Differing(
