@@ -36,10 +36,9 @@ def next_version(
     if taken is not None and _is_newest(source, state, taken.version):
         _check_goes_on(source, state, taken, [taken.version])
         return None
-    try:
-        kept = source.kept(state)
-    except NotFoundError:
-        return None  # no version yet, or all of them were removed
+    kept = kept_versions(source, state)
+    if not kept:
+        return None
     if not source.keeps_versions:
         return _present(source, state, taken)
     if taken is not None:
@@ -104,10 +103,24 @@ def versions_behind(source: Source, state: str, taken: SourceVersion | None) -> 
     """Return how many versions can be read that were not taken."""
     if taken is not None and _is_newest(source, state, taken.version):
         return 0
+    return sum(taken is None or number > taken.version for number in kept_versions(source, state))
+
+
+def kept_versions(source: Source, state: str) -> Sequence[int]:
+    """Return the versions that can be read, none where there is no version yet.
+
+    Raises the error of `Source.kept` where there is one, and files of it are missing.
+    """
     try:
-        return sum(taken is None or number > taken.version for number in source.kept(state))
-    except NotFoundError:
-        return 0
+        return source.kept(state)
+    except NotFoundError as error:
+        if is_gone(error):
+            raise
+        try:
+            source.newest(state)
+        except NotFoundError:
+            return ()
+        raise
 
 
 def _is_newest(source: Source, state: str, version: int) -> bool:

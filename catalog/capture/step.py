@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from statestore.catalog.capture.layout import captured_fields, captured_spec, layout_of
-from statestore.catalog.capture.next_version import next_version, transaction_of, versions_behind
+from statestore.catalog.capture.next_version import kept_versions, next_version, transaction_of, versions_behind
 from statestore.catalog.capture.storable_types import storable
 from statestore.catalog.capture.version_records import records_of_version
 from statestore.catalog.catalog import Catalog
@@ -52,9 +52,7 @@ def open_captured(
     except NotFoundError as error:
         if error.code != ErrorCode.STORE_NOT_FOUND:
             raise
-        try:
-            source.kept(state)
-        except NotFoundError:
+        if not kept_versions(source, state):
             return None
         try:
             made: CapturedStore = catalog.create_described(_new_spec(source, state, name, has_nulls=has_nulls))

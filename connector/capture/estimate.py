@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from statestore.catalog.capture.next_version import versions_behind
+from statestore.catalog.capture.next_version import kept_versions, versions_behind
 from statestore.catalog.capture.step import Step, newest_captured
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.reads.shown import Facts, ShowsItself
@@ -93,10 +93,9 @@ def _waiting(looks: Looks, source: Source, existing: Catalog | None) -> dict[str
 
 def _first_measured(looks: Looks, source: Source) -> Iterator[tuple[str, int]]:
     for state in looks.states(source):
-        try:
-            yield state, source.kept(state)[-MEASURED:][0]
-        except NotFoundError:
-            continue
+        kept = kept_versions(source, state)
+        if kept:
+            yield state, kept[-MEASURED:][0]
 
 
 def _estimated(state: str, waiting: int, steps: list[Step]) -> StateEstimate:

@@ -118,3 +118,13 @@ def test_a_signal_ends_a_capture_that_follows(number: signal.Signals, tmp_path: 
         assert process.wait() == 0
         assert "stopped" in process.stderr.read()
     assert "nothing new" in said("capture", path, tmp_path / "w")
+
+
+def test_a_version_whose_files_are_missing_is_an_error(tmp_path: Path) -> None:
+    """It is not taken for a query that has no version yet."""
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint_path(AGGREGATE), copy)
+    for each in (copy / "state" / "0").glob("*/*"):
+        if each.suffix in (".delta", ".snapshot"):
+            each.unlink()
+    assert "SPARK_STATE_NOT_FOUND" in said("capture", copy, tmp_path / "w", code=1)
