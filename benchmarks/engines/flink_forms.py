@@ -379,7 +379,7 @@ def logged(folder: Path, form: Form, rows: int) -> Path:
     (folder / "changes").write_bytes(b"\0" + sets)
     range_of = struct.pack(">ii", 0, GROUPS)
     size = struct.pack(">q", len(sets))
-    files = b"\x0a" + range_of + struct.pack(">iq", 1, 0) + meta.relative("changes", len(sets) + 1)
+    files = b"\x0a" + range_of + struct.pack(">iq", 1, 0) + meta.relative("changes", len(sets))
     files += size + size + meta.utf("handle")
     handle = b"\x08" + range_of + size + struct.pack(">i", 1) + base + struct.pack(">i", 1) + files
     return write_metadata(folder, handle + struct.pack(">q", 1) + meta.utf("handle"))

@@ -134,6 +134,8 @@ def capture(
     found = SourceAt(os.fspath(source), engine_options_of("capture", options))
     if dry_run:
         return estimate_of(found, warehouse, states)
+    if not follow:
+        found.find()  # before a warehouse is made for it
     catalog = warehouse if isinstance(warehouse, Catalog) else connect(warehouse)
     looks = Looks(catalog, found, None if states is None else column_names(states, "states"))
     wait = duration_ms(every, "every")

@@ -51,9 +51,13 @@ class SourceAt:
 
         Raises the errors of `inspect`, UnsupportedError CAPTURE_UNSUPPORTED for stores of ours.
         """
+        return again(self.find().open).holding()
+
+    def find(self) -> Opening:
+        """Return what opens the source, which is looked for once. Raises as `open`."""
         if self._opening is None:
             self._opening = self._found()
-        return again(self._opening.open).holding()
+        return self._opening
 
     def _found(self) -> Opening:
         """Return what opens the one source that the path has: an engine's, or a keyed store of ours."""

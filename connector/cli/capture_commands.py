@@ -82,7 +82,10 @@ def capture(
         return
     wait = (duration_ms(duration(every), "--every") or 0) / 1000
     kept = None if keep is None else duration_ms(duration(keep), "--keep")
-    looks = Looks(connect(warehouse), SourceAt(source, selected), state or None)
+    found = SourceAt(source, selected)
+    if not follow:
+        found.find()  # before a warehouse is made for it
+    looks = Looks(connect(warehouse), found, state or None)
     following = Following(looks, wait, kept)
     if follow:
         with _stopped_by_signals(following), following, _told(following, metrics_port) as told:
@@ -91,10 +94,10 @@ def capture(
                 _show(event, form)
         say("stopped; the next capture goes on from here")
         return
-    found = captures_of(following, lambda event: _show(event, form) if form == "json" else None)
+    done = captures_of(following, lambda event: _show(event, form) if form == "json" else None)
     if form == "json":
         return
-    for each in found.states:
+    for each in done.states:
         say(f"{each.state}: {each}")
 
 

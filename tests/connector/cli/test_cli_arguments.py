@@ -157,6 +157,7 @@ AT_A_PATH = {
     "drop": ("s", "--yes"),
     "import": ("copy/s",),
     "edit": ("--dry-run",),
+    "capture": ("w",),
     "verify": (),
     "compact": (),
     "expire": ("--before", "2024-01-01T00:00Z"),

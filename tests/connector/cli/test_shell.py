@@ -131,13 +131,13 @@ ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(100000) b"
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C comes when DuckDB is about to run an endless statement."""
 
-    def asked(opened: Any, text: str, external: bool, started: Any, first: Any) -> Any:
+    def asked(opened: Any, text: str, external: bool, started: Any, first: Any, versions: Any) -> Any:
         def begun(connection: Any) -> None:
             started(connection)
             if "range" in text:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-        return answer(opened, text, external, begun, first)
+        return answer(opened, text, external, begun, first, versions)
 
     monkeypatch.setattr(query, "answer", asked)
 

@@ -23,7 +23,7 @@ class Growing:
     """
 
     whole: Path
-    put: Callable[[str, bytes], None]
+    put: Callable[[str, bytes], object]
     remove: Callable[[str], None]
     retained: int = 2
     commits: list[int] = field(default_factory=list)
