@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
@@ -24,8 +25,8 @@ class Item:
         return None if self.mark is None else self.mark.mark
 
 
-def run(items: Sequence[Any], share: Fraction) -> set[str]:
-    out = left_out(items, share)
+def run(items: Sequence[Any], share: Fraction, turn: int = -1) -> set[str]:
+    out = left_out(items, share, turn)
     return {item.nodeid for item in items if item not in out}
 
 
@@ -40,6 +41,23 @@ def test_each_test_is_run(share: Fraction) -> None:
     tests = [Item("a.py::one", SLOW), Item("a.py::fast", None), *cases("a.py::two", SLOW, "12"), *mixed]
     assert {each.partition("[")[0] for each in run(tests, share)} == {each.nodeid.partition("[")[0] for each in tests}
     assert len(run(tests, share)) < len(tests) or share == 1
+
+
+def test_each_slow_test_runs_in_two_of_three_turns() -> None:
+    """Those with a fast case, and lists that are run whole, rest in none."""
+    slow = [case for n in "pqrstuv" for case in cases(f"b.py::{n}", SLOW, "xy")]
+    others = [
+        Item("a.py::fast", None),
+        *cases("a.py::each", EACH, "12"),
+        Item("a.py::m[1]", None),
+        Item("a.py::m[2]", SLOW),
+    ]
+    names = {each.nodeid.partition("[")[0] for each in slow}
+    for first in range(4):
+        turns = [run([*others, *slow], Fraction(1, 7), first + n) for n in range(3)]
+        tests = Counter(name for found in turns for name in {each.partition("[")[0] for each in found} & names)
+        assert tests == dict.fromkeys(names, 2)
+        assert all({"a.py::fast", "a.py::each[1]", "a.py::each[2]", "a.py::m[1]"} <= found for found in turns)
 
 
 def test_a_share_of_a_table_has_each_of_its_rows_and_columns() -> None:

@@ -17,6 +17,9 @@ PARAM = type(pytest.param())  # its class has no public name
 
 SHARE_VARIABLE = "STATESTORE_SLOW_SHARE"
 SHARE = Fraction(os.environ.get(SHARE_VARIABLE, "1"))  # of the slow cases that are run: 1, 1/2, 1/3, ...
+TURN_VARIABLE = "STATESTORE_SLOW_TURN"
+TURN = int(os.environ.get(TURN_VARIABLE, "-1"))  # of the tests that rest while a share is run; -1: none rests
+TURNS = 3
 
 
 def mostly_slow(cases: Iterable[Any], quick: Container[Any] | int, each: bool = False) -> list[Any]:
@@ -76,13 +79,16 @@ def _test(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE) -> set[pytest.Item]:
+def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE, turn: int = TURN) -> set[pytest.Item]:
     """The slow cases that are not run: all but a share of those of each file, and at least one case of each test runs.
 
-    A test that is no case of others is run, and so is each case of one that is marked with ``slow(each=True)``.
+    A test that is no case of others is run, and so is each case of one that is marked with ``slow(each=True)``. With a
+    ``turn``, one of three of the tests whose cases are all slow rests: each runs in two of three turns that follow each
+    other.
     """
     out: set[pytest.Item] = set()
     passed = Counter[str]()  # slow cases so far, by file
+    wholly = 0  # slow tests so far
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(_test(item), []).append(item)
@@ -98,5 +104,11 @@ def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE) -> set[pytes
             if (row + column) % share.denominator >= share.numerator:
                 dropped.append(case)
             passed[file] += 1
-        out.update(dropped[1:] if len(dropped) == len(cases) else dropped)
+        marks = [case.get_closest_marker("slow") for case in cases]
+        is_wholly_slow = all(mark is not None and not mark.kwargs.get("each") for mark in marks)
+        wholly += is_wholly_slow
+        if is_wholly_slow and turn >= 0 and wholly % TURNS == turn % TURNS:
+            out.update(cases)
+        else:
+            out.update(dropped[1:] if len(dropped) == len(cases) else dropped)
     return out
