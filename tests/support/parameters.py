@@ -18,7 +18,7 @@ PARAM = type(pytest.param())  # its class has no public name
 SHARE_VARIABLE = "STATESTORE_SLOW_SHARE"
 SHARE = Fraction(os.environ.get(SHARE_VARIABLE, "1"))  # of the slow cases that are run: 1, 1/2, 1/3, ...
 TURN_VARIABLE = "STATESTORE_SLOW_TURN"
-TURN = int(os.environ.get(TURN_VARIABLE, "-1"))  # of the tests that rest while a share is run; -1: none rests
+TURN = int(os.environ.get(TURN_VARIABLE, "-1"))  # of the wholly slow tests that run while a share is run; -1: all do
 TURNS = 3
 
 
@@ -83,8 +83,7 @@ def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE, turn: int = 
     """The slow cases that are not run: all but a share of those of each file, and at least one case of each test runs.
 
     A test that is no case of others is run, and so is each case of one that is marked with ``slow(each=True)``. With a
-    ``turn``, one of three of the tests whose cases are all slow rests: each runs in two of three turns that follow each
-    other.
+    ``turn``, a third of the tests whose cases are all slow runs: each in one of three turns that follow each other.
     """
     out: set[pytest.Item] = set()
     passed = Counter[str]()  # slow cases so far, by file
@@ -107,7 +106,7 @@ def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE, turn: int = 
         marks = [case.get_closest_marker("slow") for case in cases]
         is_wholly_slow = all(mark is not None and not mark.kwargs.get("each") for mark in marks)
         wholly += is_wholly_slow
-        if is_wholly_slow and turn >= 0 and wholly % TURNS == turn % TURNS:
+        if is_wholly_slow and turn >= 0 and wholly % TURNS != turn % TURNS:
             out.update(cases)
         else:
             out.update(dropped[1:] if len(dropped) == len(cases) else dropped)
