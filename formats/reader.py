@@ -1,4 +1,4 @@
-"""What all readers of an engine's files have in common: parts, and the explanation of errors."""
+"""The base of all readers of an engine's files: parts, and the explanation of errors."""
 
 from __future__ import annotations
 

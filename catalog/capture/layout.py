@@ -39,7 +39,7 @@ INSERT, DELETE = "insert", "delete"
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the columns of a state lie in its store.
+    """The places of the columns of a state in its store.
 
     ``names`` are the columns of the state, each with its name in the store. ``hashed`` are those of which ``_row`` is
     the hash, and ``number`` is the column of the state with the number of a row within its key; () and None where the

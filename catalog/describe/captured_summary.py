@@ -22,7 +22,7 @@ SHOWN_GAPS = 10  # the newest ones
 
 @dataclass(frozen=True)
 class CaptureSummary:
-    """What is known of a capture. Times are epoch microseconds.
+    """The facts that are known of a capture. Times are epoch microseconds.
 
     ``gap_count`` and ``missing`` are the numbers of gaps and of the versions in them, ``gaps`` the newest ones.
     ``oldest`` is since when the row holds that changed longest ago; None where there is no row, or it is not known.

@@ -46,7 +46,7 @@ class NewPart:
 
 @dataclass(frozen=True)
 class ChangelogWritten(Written):
-    """What new records wrote to a state with the columns and the row key that are given.
+    """The writes of new records to a state with the columns and the row key that are given.
 
     ``at`` is the state after them. With ``lost``, others were lost between.
     """

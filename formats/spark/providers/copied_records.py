@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Found:
-    """What was found in a file, by the paths of it and of its checksums."""
+    """The records that were found in a file, by the paths of it and of its checksums."""
 
     paths: tuple[str, str]
     records: Sequence[Any]
